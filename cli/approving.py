@@ -161,7 +161,7 @@ def _forget_what_was_typed() -> None:
 def question(held: "HeldCall") -> str:
     """A held call as a person is shown it."""
     from dreamgym_kit.canonical import canonical
-    from dreamgym_kit.dream.state.observed import observation
+    from dreamgym_kit.dream.observed import observation
 
     lines = [
         f"\nHELD  {one_line(held.call.tool)} ({held.effect}), task {shown(held.task, 60)}, {held.environment}"

@@ -18,7 +18,7 @@ from dreamgym_kit.report.sanitize import one_line
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dreamgym_kit.adapters.stores.outbox import Delivered, Spool
+    from dreamgym_kit.adapters.stores.outbox import Delivered, Outbox
     from dreamgym_kit.interfaces import Hit, HybridQuery, TransitionStore
     from dreamgym_kit.replay.transfer import StoreStats
     from dreamgym_kit.settings.buffer_url import Address, Place
@@ -161,8 +161,8 @@ def check_command(
     else:
         lost = f"{found.not_listed} missing from the property indexes, {found.unknown_ids} from the ID index;"
         say(f"{found.rows} rows of {address}: {lost}")
-        say(f" {found.not_near} of {found.vectors_looked_at} vectors not found by search.")
-        say(f" {found.mended} rows repaired." if repair else " --repair restores missing rows.")
+        say(f" {found.not_near} of {found.vectors_checked} vectors not found by search.")
+        say(f" {found.repaired} rows repaired." if repair else " --repair restores missing rows.")
     if not found.sound:
         raise typer.Exit(1)
 
@@ -281,11 +281,11 @@ def _address(settings: "Settings", command: str) -> "Address":
     return place
 
 
-def _spool(file: Path | None, address: "Address", settings: "Settings") -> "Spool":
-    from dreamgym_kit.adapters.stores.factory import spool_of
-    from dreamgym_kit.adapters.stores.outbox import Spool
+def _spool(file: Path | None, address: "Address", settings: "Settings") -> "Outbox":
+    from dreamgym_kit.adapters.stores.factory import outbox_of
+    from dreamgym_kit.adapters.stores.outbox import Outbox
 
-    own = spool_of(address, settings)
+    own = outbox_of(address, settings)
     if file is None:
         return own
     if file.name != own.path.name:
@@ -293,11 +293,11 @@ def _spool(file: Path | None, address: "Address", settings: "Settings") -> "Spoo
             f"{file}: does not wait for {address}, whose file is called {own.path.name}; nothing was "
             "delivered. `buffer import` adds any file of recordings."
         )
-    return Spool(file.absolute())
+    return Outbox(file.absolute())
 
 
 def _show_flushed(
-    spool: "Spool", done: "Delivered", address: "Address", *, waited: int | None = None, as_json: bool
+    spool: "Outbox", done: "Delivered", address: "Address", *, waited: int | None = None, as_json: bool
 ) -> None:
     """Show what was delivered; `waited` is None where nothing was."""
     left = len(spool.ids())

@@ -343,7 +343,7 @@ def _below(line: str) -> str:
 
 
 def _format_check(check: Check) -> str:
-    paint = Paint(colour=coloured(sys.stdout))
+    paint = Paint(color=coloured(sys.stdout))
     colour = {"ok": paint.green, "fix": paint.yellow, "stop": paint.red}.get(check.level, paint.dim)
     first, *more = check.text.split("\n")
     text = fold(f" {check.level:<5} {one_line(check.name):<11} {one_line(first)}", indent=19)

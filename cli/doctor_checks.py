@@ -65,12 +65,11 @@ def recordings(settings: "Settings", command: str, facts: "GraphInspection | Non
     """Whether the buffer opens; none at all is an error where no rule and no model could answer instead."""
     from dreamgym_kit.adapters.stores.factory import open_store
     from dreamgym_kit.dream.programs.rules_files import read_rules
-    from dreamgym_kit.dream.state.stated import stated_models
     from dreamgym_kit.settings.buffer_url import buffer_of, is_missing
     from dreamgym_kit.settings.load import rules_folder
 
     place = buffer_of(settings)
-    stated = stated_models(settings) or read_rules(rules_folder(settings))
+    rules = read_rules(rules_folder(settings))
     if not is_missing(place):
         with closing(open_store(place, settings)) as store:
             count, missing = store.count(), _not_recorded(store, settings)
@@ -85,7 +84,7 @@ def recordings(settings: "Settings", command: str, facts: "GraphInspection | Non
             return Check("fix", "recordings", text, command)
     step = ("Record", command, "real calls for dreams to answer from; it asks before")
     asks = facts is None or any(not spec.effect.runs_in_dream for spec in facts.tools)
-    if not asks or stated or settings.experience.urls or settings.experience.dir is not None:
+    if not asks or rules or settings.experience.urls or settings.experience.dir is not None:
         return Check("fix", "recordings", f"none yet ({place})", command, step)
     reason = f"none yet ({place}); no tool call would be answered: simulate would be INCONCLUSIVE"
     return Check("stop", "recordings", reason, command, step)
@@ -167,8 +166,7 @@ def experience_models(settings: "Settings") -> Iterator[Check]:
     from dreamgym_kit.adapters.models.named_models import learned_directory
 
     experience, learned = settings.experience, learned_directory(settings)
-    named = experience.urls or experience.model is not None or experience.dir is not None
-    if named and (learned is None or experience.model is not None):
+    if experience.named and (learned is None or experience.model is not None):
         yield caught("experience", partial(_endpoint, settings))
     if learned is not None:
         yield caught("experience", partial(_learned, settings))

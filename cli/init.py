@@ -3,9 +3,12 @@
 import json
 import re
 import shlex
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from dreamgym_kit.cli import options
 from dreamgym_kit.cli.approving import format_effects
@@ -17,6 +20,7 @@ from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.analysis.inspection import GraphInspection
+    from dreamgym_kit.adapters.langgraph.intercept.chat_models import AgentModel
     from dreamgym_kit.settings.schema import Settings
 
 EXAMPLES = (
@@ -89,7 +93,14 @@ def command(
             facts = asyncio.run(look_at_graph(chosen, settings))
     except UserError as error:
         raise UserError(f"{error}\nThen: {next_command(error, 'init', chosen, file.parent)}") from None
-    _write(file, _with_hosts(settings, facts), facts, as_json=as_json)
+    settings = _with_hosts(settings, facts)
+    served = facts.served[0] if facts.served and not settings.experience.named else None
+    if served is not None and not as_json and _agreed(served):
+        experience = replace(
+            settings.experience, urls=(served.url,), model=served.model, key_env=served.key_env
+        )
+        settings, served = replace(settings, experience=experience), None
+    _write(file, settings, facts, served, as_json=as_json)
     let_go(0)
 
 
@@ -123,7 +134,23 @@ def _write_reference(file: Path, *, as_json: bool) -> None:
         say(f" Written: {file}. It is not read; copy lines of it into dreamgym.toml.")
 
 
-def _write(file: Path, settings: "Settings", facts: "GraphInspection", *, as_json: bool) -> None:
+def _agreed(served: "AgentModel") -> bool:
+    """Ask whether the agent's model may also answer for its tools; without a terminal it may not."""
+    if not sys.stdin.isatty():
+        return False
+    say(f" Your agent asks {served.model} at {served.url}. A dream can ask it what tools answer, too:")
+    say(" it is then sent the tools' schemas and the texts of your tasks, and its answers cost tokens.")
+    return typer.confirm(" Use it, as [experience]?", default=False, err=True)
+
+
+def _write(
+    file: Path,
+    settings: "Settings",
+    facts: "GraphInspection",
+    served: "AgentModel | None",
+    *,
+    as_json: bool,
+) -> None:
     from dreamgym_kit.rollout.atomic_files import write_atomically
     from dreamgym_kit.rollout.tool_lock import LOCK_FILE, write_lock
     from dreamgym_kit.settings.load import text_of
@@ -144,9 +171,10 @@ def _write(file: Path, settings: "Settings", facts: "GraphInspection", *, as_jso
         record: dict[str, Any] = {"settings": str(file), "tasks": str(tasks) if tasks is not None else None}
         record |= {"tools": tools, "problems": [*facts.problems, *facts.touched]}
         questions = [{"question": question, "line": line} for question, line in facts.questions()]
-        say_json({**record, "warnings": facts.warnings, "questions": questions})
+        offered = "\n".join(served.lines) if served is not None else None
+        say_json({**record, "warnings": facts.warnings, "questions": questions, "experience": offered})
     else:
-        _show(file, tasks, facts, settings)
+        _show(file, tasks, facts, settings, served)
 
 
 def _added_to(text: str, settings: "Settings", facts: "GraphInspection") -> str:
@@ -173,6 +201,10 @@ def _added_to(text: str, settings: "Settings", facts: "GraphInspection") -> str:
     for name, value in tops.items():
         if name in document and document[name] != value:
             document[name] = value
+    experience = settings.experience
+    if experience.urls and "experience" not in document:
+        pairs = {"urls": list(experience.urls), "model": experience.model, "key_env": experience.key_env}
+        document["experience"] = {name: value for name, value in pairs.items() if value is not None}
     hosts = list(settings.guard.allow_hosts)
     if hosts != list(document.get("guard", {}).get("allow_hosts", [])):
         document.setdefault("guard", tomlkit.table())["allow_hosts"] = hosts
@@ -271,8 +303,14 @@ def _with_hosts(settings: "Settings", facts: "GraphInspection") -> "Settings":
     return replace(settings, guard=replace(settings.guard, allow_hosts=(*known, *new)))
 
 
-def _show(file: Path, first: Path | None, facts: "GraphInspection", settings: "Settings") -> None:
-    """Show what was written; `first`: a tasks file."""
+def _show(
+    file: Path,
+    first: Path | None,
+    facts: "GraphInspection",
+    settings: "Settings",
+    served: "AgentModel | None",
+) -> None:
+    """Show what was written; `first`: a tasks file; `served`: a model that a dream could ask."""
     say(f" {len(facts.every())} tool{'' if len(facts.every()) == 1 else 's'} found:")
     say(format_effects(facts.every(), written=file.name))
     for problem in (*facts.problems, *facts.touched, *facts.warnings):
@@ -280,6 +318,10 @@ def _show(file: Path, first: Path | None, facts: "GraphInspection", settings: "S
     for question, line in facts.questions():
         say(fold(f" ? {one_line(question)}", indent=3))
         say(f"     {one_line(line)}")
+    if served is not None:
+        asked = f"may a dream ask your agent's model {one_line(served.model)} what tools answer? It is sent"
+        say(fold(f" ? {asked} schemas and task texts. Then add to {file.name}:", indent=3))
+        say("".join(f"     {one_line(line)}\n" for line in served.lines).rstrip("\n"))
     say(f"\n Written: {file}")
     tasks = settings.tasks or _TASKS
     if first is not None:

@@ -43,7 +43,7 @@ def coloured(stream: TextIO) -> bool:
 
 def stdout_paint() -> Paint:
     """Colours for stdout, or none."""
-    return Paint(colour=coloured(sys.stdout))
+    return Paint(color=coloured(sys.stdout))
 
 
 def near(path: Path) -> str:

@@ -81,6 +81,7 @@ class RunProgress(_Progress):
     earlier: int = 0  # episodes that earlier parts of a resumed run finished
     calls: int = 0
     verdicts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_VERDICTS, 0))
+    imagined: bool = False  # whether a verdict that counts rests on imagined answers
     running: dict[str, tuple[str, float]] = field(default_factory=dict)  # episode -> (tool, since)
     logged_at: float = field(default_factory=time.monotonic)
     logged_done: int = 0
@@ -93,6 +94,7 @@ class RunProgress(_Progress):
                 self.graph, self.total = str(facts["graph"]), int(facts["episodes"])
                 self.verdicts |= facts.get("kept", {})
                 self.done = self.earlier = sum(self.verdicts.values())
+                self.imagined = bool(facts.get("imagined"))
                 resumed = f"  {self.earlier}/{self.total} kept: {self.tally()}" if self.earlier else ""
                 episodes = f"{facts['tasks']} tasks x {facts['n']}"
                 return f"run {facts['run']}  {self.graph}  {episodes}  seed {facts['seed']}{resumed}"
@@ -124,6 +126,7 @@ class RunProgress(_Progress):
         if facts.get("finished", True):
             verdict = str(facts["verdict"])
             self.verdicts[verdict] = self.verdicts.get(verdict, 0) + 1
+            self.imagined = self.imagined or bool(facts.get("imagined"))
         self.done, self.total = int(facts["done"]), int(facts["total"])
         share = (self.done - self.logged_done) / max(self.total, 1)
         late = time.monotonic() - self.logged_at >= _EVERY_S
@@ -139,7 +142,8 @@ class RunProgress(_Progress):
 
     def tally(self) -> str:
         """Verdicts in words."""
-        return ", ".join(f"{count} {_word(verdict, count)}" for verdict, count in self.verdicts.items())
+        counts = ", ".join(f"{count} {_word(verdict, count)}" for verdict, count in self.verdicts.items())
+        return f"{counts} (imagined)" if self.imagined else counts
 
     def block(self, width: int) -> "list[Text]":
         """The lines that a terminal shows."""
@@ -150,6 +154,7 @@ class RunProgress(_Progress):
         for verdict, color in _VERDICTS.items():
             count = self.verdicts[verdict]
             head.append(f"{count} {_word(verdict, count)}  ", style=color if count else "")
+        head.append("(imagined)" if self.imagined else "")
         now = time.monotonic()
         pace = self.calls / max(now - self.began, 0.001)
         bar = f"{_bar(self.done, self.total, self.left_s)}   {pace:.0f} calls/s"

@@ -3,6 +3,7 @@
 `rules draft` has the endpoint's model describe tools; of a draft is kept what no recording contradicts.
 """
 
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dreamgym_kit.cli import options
-from dreamgym_kit.cli.output import say, say_json, say_steps, tell
+from dreamgym_kit.cli.output import near, say, say_json, say_steps, tell
 from dreamgym_kit.cli.running import inspected, served_model
 from dreamgym_kit.errors import BudgetExceeded, EndpointError, NotSerializable, UnknownName
 from dreamgym_kit.report.sanitize import clean, one_line
@@ -20,11 +21,9 @@ if TYPE_CHECKING:
     from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
     from dreamgym_kit.dream.programs.experience import Programs
     from dreamgym_kit.dream.programs.rules_files import ToolRules
-    from dreamgym_kit.dream.state.history import RecordedEpisode
-    from dreamgym_kit.dream.state.stated import StatedModel
+    from dreamgym_kit.dream.recorded_episodes import RecordedEpisode
     from dreamgym_kit.settings.buffer_url import Place
     from dreamgym_kit.settings.schema import Settings
-    from dreamgym_kit.settings.tool_models import ToolModelSettings
     from dreamgym_kit.types import ToolSpec
 
 _LISTED = 60
@@ -98,13 +97,13 @@ def draft(
 ) -> None:
     """Let the LLM draft missing rules.
 
-    It reads schema and docstring. Rules that a recording contradicts are dropped.
+    It reads schema and docstring. Parts that a recording contradicts are dropped. Drafts are written to
+    rules/drafts and answer nothing until you move them to rules.
     """
     import asyncio
 
     from dreamgym_kit.rollout.atomic_files import write_atomically
-    from dreamgym_kit.settings.load import drafts_file, read_drafts
-    from dreamgym_kit.settings.render import render_drafts
+    from dreamgym_kit.settings.load import drafts_folder
 
     settings = options.settings_for(buffer=buffer, tenant=tenant)
     specs = inspected(options.graph_of(settings, "rules draft"), settings).tools
@@ -115,15 +114,15 @@ def draft(
         asyncio.run(drafting.ask(endpoint, settings, wanted, with_source=with_source))
         counts = endpoint.counts
     drafting.check()
-    path = drafts_file(settings)
-    names = {spec.name for spec in wanted}
-    before = {name: model for name, model in read_drafts(path).items() if name not in names}
-    write_atomically(path, render_drafts({**before, **drafting.kept}).encode("utf-8"))
+    path = drafts_folder(settings)
+    path.mkdir(parents=True, exist_ok=True)
+    for name, rules in drafting.kept.items():
+        write_atomically(path / f"{name}.toml", rules.text.encode("utf-8"))
     tokens = counts.prompt_tokens + counts.completion_tokens
     if as_json:
         record: dict[str, object] = {"kept": sorted(drafting.kept), "dropped": drafting.dropped}
         record |= {"unusable": drafting.unusable, "stopped": drafting.stopped or None}
-        say_json({**record, "file": str(path), "tokens": tokens, "usd": counts.cost_usd})
+        say_json({**record, "folder": str(path), "tokens": tokens, "usd": counts.cost_usd})
         return
     for name, why in drafting.unusable.items():
         tell(f"no draft of {one_line(name)}: {one_line(why)}")
@@ -136,8 +135,12 @@ def draft(
     if drafting.stopped:
         say(f" {drafting.stopped}; raise it in [budget], and draft the others with rules draft TOOL")
     say_steps(
-        ("Look", "dreamgym-kit rules show", "who says what, and what recordings say of it"),
-        ("Agree", "dreamgym.toml", "move the tables of a draft there, and it is believed before recordings"),
+        (
+            "Agree",
+            f"mv {shlex.quote(near(path))}/TOOL.toml {shlex.quote(near(path.parent))}/",
+            "a moved draft answers",
+        ),
+        ("Look", "dreamgym-kit rules show", "which rules there are, and what recordings say of them"),
     )
 
 
@@ -147,7 +150,6 @@ class _Known:
 
     programs: "Programs"
     written: "Mapping[str, ToolRules]"
-    stated: "Mapping[str, StatedModel]"
     episodes: "list[RecordedEpisode]"
     tools: list[str]
     path: "Place"
@@ -168,11 +170,7 @@ class _Known:
         return as_file(program, arguments, writes=tool in model.writes)
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return a JSON row per program with its held-out counts, and a row per part of each stated model."""
-        from dreamgym_kit.dream.state.evidence import evidence
-        from dreamgym_kit.dream.state.mining import mine
-        from dreamgym_kit.dream.state.stated_wording import stated_lines
-
+        """Return a JSON row per program with its held-out counts."""
         model, trust = self.programs.model, self.programs.trust
         against = {rejected.tool: rejected.describe() for rejected in self.programs.rejected}
         lines: list[dict[str, Any]] = []
@@ -190,34 +188,30 @@ class _Known:
                     "contradiction": against.get(tool, ""),
                 }
             )
-        if self.stated:
-            models = mine(self.episodes, self.stated)
-            lines += [line.to_json() for line in stated_lines(models, evidence(models, self.episodes))]
         return lines
 
 
 def _known(buffer: str | None, tenant: str | None, tool: str | None) -> _Known:
     from dreamgym_kit.dream.programs.experience import learn
     from dreamgym_kit.dream.programs.rules_files import read_rules
-    from dreamgym_kit.dream.state.stated import stated_models
     from dreamgym_kit.settings.buffer_url import buffer_of
     from dreamgym_kit.settings.load import rules_folder
 
     settings = options.settings_for(buffer=buffer, tenant=tenant)
     path = buffer_of(settings)
-    stated, written = stated_models(settings), read_rules(rules_folder(settings))
-    episodes = recorded(settings, needed=not stated and not written)
+    written = read_rules(rules_folder(settings))
+    episodes = recorded(settings, needed=not written)
     programs = learn(episodes, {}, rules=written)
-    known = sorted({*programs.model.tools, *stated})
+    known = sorted({*programs.model.tools})
     if tool is not None and tool not in known:
         raise UnknownName("tool", tool, known=known, source=str(path), where="the recordings")
-    return _Known(programs, written, stated, episodes, [tool] if tool is not None else known, path)
+    return _Known(programs, written, episodes, [tool] if tool is not None else known, path)
 
 
 def recorded(settings: "Settings", *, needed: bool = True) -> "list[RecordedEpisode]":
     """The recorded episodes of the settings' tenant; none where there is no buffer and none is needed."""
     from dreamgym_kit.adapters.stores.factory import open_store
-    from dreamgym_kit.dream.state.history import recordings
+    from dreamgym_kit.dream.recorded_episodes import recordings
     from dreamgym_kit.settings.buffer_url import buffer_of, is_missing
 
     place = buffer_of(settings)
@@ -254,9 +248,7 @@ def _show(lines: "list[dict[str, Any]]", known: _Known) -> None:
         say(f" {one_line(line['tool']):{width}}  {text}")
     if len(lines) > _LISTED:
         say(f" and {len(lines) - _LISTED} more: --json lists all")
-    wrong = sorted(
-        {line["tool"] for line in lines if line["contradiction"] and "drafted" not in line["source"]}
-    )
+    wrong = sorted({line["tool"] for line in lines if line["contradiction"]})
     if wrong:
         say(f"\n Contradicted by recordings, see rules show TOOL: {one_line(', '.join(wrong))}")
     say("\n One tool  dreamgym-kit rules show TOOL")
@@ -264,11 +256,13 @@ def _show(lines: "list[dict[str, Any]]", known: _Known) -> None:
 
 
 def _tools_to_draft(settings: "Settings", specs: "Sequence[ToolSpec]", only: str | None) -> "list[ToolSpec]":
-    """The tools that settings do not declare, or the one that is named."""
+    """The tools without a rules file, or the one that is named."""
+    from dreamgym_kit.settings.load import rules_folder
+
     tools = {spec.name: spec for spec in specs if not spec.effect.runs_in_dream}
     if only is None:
-        declared = {name for name, tool in settings.tools.items() if tool.model is not None}
-        return [spec for name, spec in tools.items() if name not in declared]
+        written = {file.stem for file in rules_folder(settings).glob("*.toml")}
+        return [spec for name, spec in tools.items() if name not in written]
     if only not in tools:
         raise UnknownName("tool", only, known=tools, source="rules draft", where="what a dream answers")
     return [tools[only]]
@@ -276,15 +270,20 @@ def _tools_to_draft(settings: "Settings", specs: "Sequence[ToolSpec]", only: str
 
 @dataclass
 class _Drafting:
-    """Drafts of tool models, and what became of them."""
+    """Drafts of rules, and what became of them."""
 
     specs: "Sequence[ToolSpec]"
     episodes: "Sequence[RecordedEpisode]"
-    drafts: "dict[str, ToolModelSettings]" = field(default_factory=dict)
-    kept: "dict[str, ToolModelSettings]" = field(default_factory=dict)
+    drafts: "dict[str, ToolRules]" = field(default_factory=dict)
+    kept: "dict[str, ToolRules]" = field(default_factory=dict)
     unusable: dict[str, str] = field(default_factory=dict)  # tool -> why
     dropped: dict[str, list[str]] = field(default_factory=dict)  # tool -> parts and what contradicts them
     stopped: str = ""  # why not all tools were asked about
+
+    def __post_init__(self) -> None:
+        from dreamgym_kit.dream.programs.experience import learn
+
+        self._mined = learn(self.episodes, {spec.name: spec for spec in self.specs}, measured=False).model
 
     async def ask(
         self,
@@ -315,50 +314,42 @@ class _Drafting:
         )
         host = conf.urls[0].partition("://")[2].partition("/")[0]
         author = f"{conf.model} at {host}, {datetime.now(UTC):%Y-%m-%d}"
-        shapes = _shapes(self.episodes)
+        shapes, records = _shapes(self.episodes), self._mined.collections.fields
         for spec in wanted:
             source = _source(spec.name) if with_source else None
             reads = [other for other in self.specs if other.effect is Effect.READ and other is not spec]
             try:
-                model = await draft(budgeted, spec, reads, shapes, source=source, sampling=sampling)
+                rules = await draft(
+                    budgeted,
+                    spec,
+                    reads,
+                    shapes,
+                    records={kind: sorted(fields) for kind, fields in records.items()},
+                    source=source,
+                    sampling=sampling,
+                )
             except BudgetExceeded as spent:
                 self.stopped = str(spent)
                 return
             except (EndpointError, NotSerializable) as error:
                 self.unusable[spec.name] = str(error)
             else:
-                self.drafts[spec.name] = replace(model, said_by=author)
+                self.drafts[spec.name] = replace(rules, text=f"# drafted by {author}\n{rules.text}")
 
     def check(self) -> None:
         """Compare the drafts with the recordings, and keep the parts that nothing contradicts."""
-        from dreamgym_kit.dream.state.evidence import Found, evidence, uncontradicted
-        from dreamgym_kit.dream.state.mining import mine
-        from dreamgym_kit.dream.state.stated import DRAFTED, StatedModel
-        from dreamgym_kit.settings.tool_models import ToolModelSettings
+        from dreamgym_kit.dream.programs.experience import seen_calls
+        from dreamgym_kit.dream.programs.rules_files import uncontradicted
 
-        writes = {spec.name for spec in self.specs if spec.effect.changes_environment}
-        stated = {
-            tool: StatedModel(tool, model, source=DRAFTED, writes=tool in writes)
-            for tool, model in self.drafts.items()
-        }
-        tested: Found = evidence(mine(self.episodes, stated), self.episodes) if self.episodes else {}
-        for tool, model in self.drafts.items():
-            parts = tested.get(tool, {})
-            remaining = uncontradicted(model, parts)
-            wrong = [f"{part}: {tally.contradiction}" for part, tally in sorted(parts.items()) if tally.wrong]
-            if wrong:
-                self.dropped[tool] = wrong
-            if replace(remaining, said_by=None, views={}) != ToolModelSettings():
-                self.kept[tool] = remaining
-            elif not wrong:
-                self.unusable[tool] = "it says nothing"
+        calls = [seen_calls(episode, self._mined.parameters) for episode in self.episodes]
+        self.kept, self.dropped = uncontradicted(self._mined, self.drafts, calls)
 
 
 def _shapes(episodes: "Sequence[RecordedEpisode]") -> dict[str, object]:
     """By tool, what a recorded answer looks like: the one with most in it, of the first few."""
     from dreamgym_kit.dream.drafting import shape_of
-    from dreamgym_kit.dream.state.values import spell
-    from dreamgym_kit.dream.state.wrapping import unwrapped
+    from dreamgym_kit.dream.json_values import spell
+    from dreamgym_kit.dream.observed import unwrapped
 
     seen: dict[str, list[object]] = {}
     for step in (step for episode in episodes for step in episode.steps if not step.failed):

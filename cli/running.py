@@ -181,10 +181,10 @@ def opened(run: Path | None) -> "RunDirectory":
 
 def summary_of(directory: "RunDirectory") -> "RunMetrics":
     """Count a run's episodes; what was torn is said on stderr."""
-    from dreamgym_kit.report.summary import curve_of, facts_of, summarise
+    from dreamgym_kit.report.summary import curve_of, facts_of, summarize
 
     episodes = directory.episodes()
-    summary = summarise(episodes, facts_of(directory), curve_of(directory))
+    summary = summarize(episodes, facts_of(directory), curve_of(directory))
     if episodes.torn is not None:
         tell(f"warning: {directory.path}: {episodes.torn}")
     return summary
@@ -251,16 +251,15 @@ def opened_recordings(settings: "Settings") -> "Iterator[TransitionStore | None]
     """Open a buffer to dream from, for a while; None, said on stderr, where there is none yet."""
     from dreamgym_kit.adapters.stores.factory import holds_secrets, open_store
     from dreamgym_kit.dream.programs.rules_files import read_rules
-    from dreamgym_kit.dream.state.stated import stated_models
     from dreamgym_kit.settings.buffer_url import buffer_of, is_missing
     from dreamgym_kit.settings.load import rules_folder
 
     place = buffer_of(settings)
     if is_missing(place):
-        stated = stated_models(settings) or read_rules(rules_folder(settings))
-        known = "goes by what was declared or drafted" if stated else "can answer nothing"
+        rules = read_rules(rules_folder(settings))
+        known = "goes by the files in rules/" if rules else "can answer nothing"
         if settings.experience.urls:
-            known = "asks its model alone" if not stated else f"{known}, then asks its model"
+            known = "asks its model alone" if not rules else f"{known}, then asks its model"
         instead = "dreamgym-kit simulate --imagine"
         if not (settings.experience.urls or settings.experience.dir):
             instead = f"name a model in [experience], then {instead}"

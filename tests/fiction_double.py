@@ -23,6 +23,7 @@ class FictionDouble(ThreadingHTTPServer):
     Attributes:
         prompts: all that it was asked, as one text each, in order.
         questions: the last part of each of them, read.
+        asked: how many requests came.
         heard: the newest prompt, which `spoil` may look at.
         spoil: changes a reply before it is sent; gets the question and the reply.
         status: of each next answer; 200 unless set.
@@ -38,6 +39,7 @@ class FictionDouble(ThreadingHTTPServer):
         self.replies: list[str] = []
         self.questions: list[Any] = []
         self.heard = ""
+        self.asked = 0
         self.spoil: Callable[[Any, dict[str, Any]], object] = lambda question, reply: reply
         self.status: Callable[[Any], int] = lambda question: 200
         self.lock = threading.Lock()
@@ -62,7 +64,10 @@ class _Handler(BaseHTTPRequestHandler):
         texts = [message["content"] for message in body["messages"]]
         parts = {name: text for text in texts for _, name, text in _PART.findall(text)}
         question = json.loads(parts["question"]) if "question" in parts else None
+        if "call" in parts:
+            question = json.loads(parts["call"])
         with self.server.lock:
+            self.server.asked += 1
             self.server.heard = "\n".join(texts)
         if question is None:
             content = "ready"

@@ -15,18 +15,20 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("toolkit", "adapters", "recipes", "cli")
 CEILINGS = {
     # what: (ceiling, which issue may raise it)
-    # 8,600 lines and 23 files over House II's: programs of tools (4,900; toolkit/dream/state goes in return),
-    # the kernel sandbox (1,500), secrets by maintained rules (1,100), effects by argument (500); then 4,250:
-    # rules in program form (300), imagined runs (2,300), the LangGraph runtime (1,300), Weaviate (130)
-    "lines": (95_850, "The dream speaks, by which 6,500 go; House II ends at 66,000"),
-    "files": (421, "The dream speaks, by which 42 go; House II ends at 380"),
+    # over House II's: programs of tools (4,900), imagined runs (2,300), the kernel sandbox (1,500), the
+    # LangGraph runtime (1,300), secrets by maintained rules (1,100), fields of the environment (650), effects
+    # by argument (500), what LangGraph calls beside nodes and other attacks on the gate (250), views (230)
+    "lines": (90_500, "The dream speaks; House II ends at 66,000"),
+    "files": (386, "The dream speaks; House II ends at 380"),
     "setting_declarations": (0, "none"),
-    "single_importer_modules": (63, "House II ends at 45"),
+    "single_importer_modules": (56, "House II ends at 45"),
     "circles": (0, "none"),
     "longest_function": (90, "none"),
     "shared_class_names": (0, "none"),
     "mechanisms": (1, "none"),
-    "docs_words": (27_900, "Day one, 900"),
+    "docs_words": (27_200, "Day one, 900"),
+    "tests": (3_006, "none; House III ends at 2,600"),
+    "test_lines": (88_150, "none; House III ends at 37,000"),
 }
 # What marks an implementation of each job, and where another one is meant to be. `mechanisms` is the largest
 # number of modules that one mark is found in.
@@ -58,6 +60,8 @@ def measured() -> dict[str, int]:
         "shared_class_names": sum(count > 1 for count in _public_classes(trees.values()).values()),
         "mechanisms": max(_implementations(trees).values()),
         "docs_words": sum(len(file.read_text("utf-8").split()) for file in (ROOT / "docs").rglob("*.md")),
+        "tests": sum(_tests(ast.parse(file.read_bytes())) for file in _test_files() if _is_collected(file)),
+        "test_lines": sum(file.read_bytes().count(b"\n") for file in _test_files()),
     }
 
 
@@ -68,6 +72,21 @@ def _files(pattern: str) -> list[Path]:
         for file in (ROOT / folder).rglob(pattern)
         if "__pycache__" not in file.parts and "node_modules" not in file.parts
     )
+
+
+def _test_files() -> list[Path]:
+    return sorted(file for file in (ROOT / "tests").rglob("*.py") if "__pycache__" not in file.parts)
+
+
+def _is_collected(file: Path) -> bool:
+    return file.name.startswith("test_")
+
+
+def _tests(tree: ast.Module) -> int:
+    """Functions that pytest collects; the rows of a table count once."""
+    inside = [part for node in tree.body if isinstance(node, ast.ClassDef) for part in node.body]
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef
+    return sum(isinstance(node, kinds) and node.name.startswith("test_") for node in (*tree.body, *inside))
 
 
 def _module(file: Path) -> str:

@@ -5,8 +5,13 @@ A double of somebody's own system, for what learns from recordings: `recordings_
 
 import random
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
 
+from dreamgym_kit.dream.programs.collections import RecordedCalls
+from dreamgym_kit.dream.programs.experience import learn, seen_calls
+from dreamgym_kit.dream.programs.model import Model
+from dreamgym_kit.dream.recorded_episodes import recordings
 from dreamgym_kit.types import Answer, Call, Effect, Environment, Transition, history_digest
 
 READS = {"get_order": "order_id", "get_customer": "customer_id"}
@@ -121,3 +126,11 @@ def probed(seed: int, number: int, writes: int = 4) -> list[Transition]:
 def recordings_of(worlds: Iterable[int], probes: int = 3) -> list[Transition]:
     """What was recorded of these worlds."""
     return [row for world in worlds for number in range(probes) for row in probed(world, number)]
+
+
+@cache
+def mined_shop(worlds: int) -> tuple[Model, tuple[RecordedCalls, ...]]:
+    """The programs of recordings of so many worlds, and the recordings as programs see them."""
+    episodes = recordings(recordings_of(range(worlds)))
+    model = learn(episodes, {}, measured=False).model
+    return model, tuple(seen_calls(episode, model.parameters) for episode in episodes)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).with_name("wall_time.py")
-HEAD = "import asyncio, time, pytest\nfrom bench import orchestration, tokens\n\n\n"
+HEAD = "import asyncio, time, pytest\nfrom bench import acks, orchestration\n\n\n"
 FOUND = {
     "an upper bound": "    began = time.monotonic()\n    assert time.monotonic() - began < 40\n",
     "of CPU time": "    took = time.process_time() - began\n    assert 60 > took\n",
@@ -15,7 +15,7 @@ FOUND = {
     "a speed": "    took = time.perf_counter()\n    assert 100 / took > 500\n",
     "in a list": "    spent = []\n    spent.append(time.thread_time())\n    assert max(spent) < 5\n",
     "a figure": "    figures = dict(orchestration.figures())\n    assert figures['share_sync'] / 1 > 0.8\n",
-    "two figures": "    figures = dict(tokens.quick(0))\n    assert figures['hf_at_8'] < figures['at_8']\n",
+    "two figures": "    had = dict(orchestration.quick(0))\n    assert had['share_sync'] < had['share']\n",
     "by hand": "    took = time.monotonic()\n    if took > 3:\n        pytest.fail('slow')\n",
     "no tenfold margin": "    took = time.monotonic()\n    assert took < 40  # tenfold: 5\n",
     "a short join": "    thread.join(5)\n",
@@ -29,7 +29,7 @@ PASSES = {
     "a long join": "    thread.join(60)\n",
     "the end of a wait": "    process.wait(2)  # expires: nothing ends it\n",
     "a poll": "    while not done():\n        time.sleep(0.01)\n",
-    "a count": "    figures = dict(tokens.quick(0))\n    assert figures['lost'] < 1\n",
+    "a count": "    figures = dict(acks.measure(0))\n    assert figures['lost'] < 1\n",
 }
 
 

@@ -137,6 +137,7 @@ class ToolSpec:
     answer_schema: Mapping[str, JsonValue] = field(default_factory=dict)  # of its answers; {}: not declared
     answer_form: str = "value"  # what that is a schema of (see `dream.answer_schema`)
     effect_when: EffectWhen = field(default_factory=dict)  # what a call does, where its arguments decide
+    view: tuple[str, ...] = ()  # parts of its answers that the agent sees (see `settings.views`); (): all
 
 
 @dataclass(frozen=True, slots=True)
@@ -511,6 +512,12 @@ class Episode:
     executed: tuple[Executed, ...] = ()  # real calls that ran; `violations` are those that were refused
     traceback: tuple[str, ...] = ()  # of an exception that ended it: the agent's own lines, outermost first
     would: Verdict | None = field(default=None, metadata=IF_SET)  # had its imagined answers counted
+
+    @property
+    def rests_on_imagined(self) -> bool:
+        """Whether its verdict counts and rests on imagined answers."""
+        imagined = any(step.answer.source is Source.IMAGINED for step in self.transitions)
+        return imagined and self.verdict.conclusive
 
     @property
     def blame(self) -> Blame | None:

@@ -25,16 +25,17 @@ from typing import Any
 from dreamgym_kit.adapters.langgraph.run.experiences import RecordedAnswers
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.codec import Codec, on_disk
+from dreamgym_kit.dream.entities import records
+from dreamgym_kit.dream.observed import observation
 from dreamgym_kit.dream.programs.experience import ProgramTracker
-from dreamgym_kit.dream.state.entities import records
-from dreamgym_kit.dream.state.observed import observation
-from dreamgym_kit.dream.state_tracker import StateTracker
 from dreamgym_kit.errors import NotSerializable, UnknownName, UserError
 from dreamgym_kit.interfaces import TransitionStore
+from dreamgym_kit.replay.masking import masked_answer
 from dreamgym_kit.rollout.atomic_files import read_whole, write_atomically
 from dreamgym_kit.rollout.journal import JournalReader
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.schema import Settings
+from dreamgym_kit.settings.views import seen_through
 from dreamgym_kit.training.annotation import Trajectory
 from dreamgym_kit.training.lessons import Sight
 from dreamgym_kit.types import Episode, Source, Split, ToolSpec, Transition, Verdict
@@ -127,15 +128,18 @@ class Material:
     def sight(self, seen: Sequence[Trajectory]) -> Sight:
         """What may be shown where only `seen` is known."""
         rows = steps_of(seen)
-        recorded = RecordedAnswers(self.store, frozenset(row.id for row in rows))
+        recorded = RecordedAnswers(
+            self.store,
+            frozenset(row.id for row in rows),
+            examples=self.settings.experience.examples,
+        )
 
         def of_tenant(tenant: str) -> list[Transition]:
             return [row for row in rows if row.tenant == tenant]
 
-        following = StateTracker(of_tenant, calibrated=False)
-        following.keep_known()
-        programs = ProgramTracker(of_tenant, {}, measured=False)
-        return Sight(recorded.examples, recorded.schema, following, programs)
+        specs = self.begun.tools
+        programs = ProgramTracker(of_tenant, specs, measured=False)
+        return Sight(recorded.examples, recorded.schema, recorded.facts, programs)
 
 
 def steps_of(seen: Sequence[Trajectory]) -> list[Transition]:
@@ -213,6 +217,7 @@ def material(
     Raises:
         UserError: there are none, or one side has none.
     """
+    store = seen_through(store, settings.tools, masked_answer)
     seen = trajectories(store.scan(tenant=begun.tenant), texts=texts, outcomes=outcomes)
     if not seen:
         raise UserError(

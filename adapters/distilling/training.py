@@ -18,7 +18,7 @@ from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.dream.chain import ChainedExperience, chain_over
 from dreamgym_kit.dream.held_out import RecordedCall, as_seen, drawn_calls, situation_of
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
-from dreamgym_kit.dream.state.observed import failed, observation
+from dreamgym_kit.dream.observed import failed, observation
 from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.interfaces import ChatEndpoint, Situation
 from dreamgym_kit.rollout.atomic_files import read_whole
@@ -245,11 +245,13 @@ async def held_out_calls(
     seen = steps_of(material.sides.taught)
 
     settings = material.settings
-    chain = chain_over(seen, threshold=settings.simulate.min_confidence)
+    chain = chain_over(seen, threshold=settings.simulate.min_confidence, specs=material.begun.tools)
     model = None
     if chat is not None:
         shown = frozenset(row.id for row in seen)
-        model = reasoned_over(material.store, chat, settings, only=shown, following=chain.following)
+        model = reasoned_over(
+            material.store, chat, settings, only=shown, programs=chain.programs, specs=material.begun.tools
+        )
     calls = _situations(material, without)
     put = drawn_calls(calls, most or len(calls), seed)
     gate, done = asyncio.Semaphore(_AT_ONCE), 0

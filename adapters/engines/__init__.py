@@ -1,1 +1,1 @@
-"""Where episodes run when not in the process that keeps the journal: other processes, other machines."""
+"""Run episodes in other processes or on other machines than the journal's."""

@@ -1,10 +1,9 @@
-"""Workers as processes of this machine: each a fresh interpreter that imports the agent itself.
+"""Workers as processes of this machine: each a new interpreter that imports the agent itself.
 
-Never a fork (threads and clients live in the driver) and never the caller's own main module again (a script
-without `if __name__ == "__main__"` would run twice): `python -m dreamgym_kit.adapters.engines.processes`.
-Frames go over a socket that the process inherits, nothing but its descriptor stands on the command line. What
-the process prints goes to stderr, so that a result on stdout stays one. It ends with its driver, however that
-ends.
+Never a fork (the driver has threads and clients) and never the caller's main module again (a script without
+`if __name__ == "__main__"` would run twice): `python -m dreamgym_kit.adapters.engines.processes`. Frames go
+over an inherited socket; only its descriptor is on the command line. The process's output goes to stderr, so
+that stdout has results only. It ends with its driver, in any case.
 """
 
 import asyncio
@@ -26,11 +25,11 @@ from dreamgym_kit.guard import egress
 from dreamgym_kit.rollout.worker import EpisodeWorker
 
 _MAIN = "dreamgym_kit.adapters.engines.processes"
-_LENGTH = struct.Struct(">Q")  # of the frame that follows
+_LENGTH = struct.Struct(">Q")  # length of the next frame
 _STDERR = 2  # descriptor
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-_LEAVE_S = 0.5  # from the end of its socket to its death
-_TOLD_S = 5.0  # from the end of its socket until the system says how it ended, which takes a processor
+_LEAVE_S = 0.5  # time from the end of its socket until it is killed
+_TOLD_S = 5.0  # time until the system reports the exit status, on a busy machine
 _PR_SET_PDEATHSIG = 1
 
 
@@ -65,7 +64,7 @@ class Processes:
 
 
 def _started(descriptor: int) -> "subprocess.Popen[bytes]":
-    # One thread for each worker's arithmetic: as many workers as cores are what there are threads for.
+    # One arithmetic thread per worker, because there are about as many workers as cores.
     environment = {**dict.fromkeys(_THREADS, "1"), **os.environ}
     return subprocess.Popen(  # noqa: S603  ourselves
         [sys.executable, "-P", "-m", _MAIN, str(descriptor)],
@@ -73,14 +72,14 @@ def _started(descriptor: int) -> "subprocess.Popen[bytes]":
         stdout=_STDERR,
         pass_fds=(descriptor,),
         env=environment,
-        start_new_session=True,  # Ctrl-C in a terminal is the driver's: what runs here is finished
+        start_new_session=True,  # Ctrl-C is for the driver; running episodes are finished
     )
 
 
 class ProcessChannel:
     """Implements `interfaces.WorkerChannel`: one process, and the socket to it."""
 
-    origin: Sequence[str] = ()  # it has the driver's files and variables
+    origin: Sequence[str] = ()  # it shares the driver's files and variables
     lacks: Sequence[str] = ()
 
     def __init__(self, number: int, process: "subprocess.Popen[bytes]") -> None:
@@ -90,7 +89,7 @@ class ProcessChannel:
         self._writer: asyncio.StreamWriter | None = None
 
     async def connect(self, ours: socket.socket) -> None:
-        """Use the driver's end of the socket."""
+        """Open the driver's end of the socket."""
         self._reader, self._writer = await asyncio.open_connection(sock=ours)
 
     async def send(self, frames: Sequence[bytes]) -> None:
@@ -110,7 +109,7 @@ class ProcessChannel:
     async def end(self) -> None:
         """See `WorkerChannel.end`."""
         if self._writer is not None:
-            self._writer.close()  # it leaves by itself as it hears of that
+            self._writer.close()  # the worker ends itself when its socket closes
         with egress.exempt():
             await asyncio.to_thread(self._reap)
 
@@ -131,7 +130,7 @@ class ProcessChannel:
 
 
 class _DriverLine:
-    """The worker's end of the socket. Thread-safe; the process leaves at once when the driver is gone."""
+    """The worker's end of the socket. Thread-safe; the process exits at once when the driver is gone."""
 
     def __init__(self, descriptor: int) -> None:
         self._socket = socket.socket(fileno=descriptor)
@@ -145,7 +144,7 @@ class _DriverLine:
             _leave()
 
     def serve(self, worker: EpisodeWorker) -> None:
-        """Hand frames on until the driver goes; then the process ends, whatever it does."""
+        """Pass frames to the worker until the driver is gone; then exit, even during work."""
         try:
             with self._socket.makefile("rb") as stream:
                 while head := stream.read(_LENGTH.size):
@@ -155,23 +154,23 @@ class _DriverLine:
 
 
 def _leave() -> NoReturn:
-    """End this process; the guard, which refuses that to the agent, lets the kit."""
+    """Exit this process; the guard blocks this for agents, but not for the kit."""
     with egress.exempt():
         os._exit(0)
 
 
 def _left_to_the_driver(_number: int, _frame: object) -> None:
-    """A machine that shuts down tells all its processes: the driver lets running episodes end, and then us.
+    """Ignore a shutdown signal: the driver lets running episodes finish, and then ends this process.
 
-    Not SIG_IGN, which programs that an agent starts would inherit.
+    Not SIG_IGN, which programs started by an agent would inherit.
     """
 
 
 def main() -> None:
-    """Serve the driver at the other end of the descriptor that the command line names."""
+    """Serve the driver over the descriptor from the command line."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _left_to_the_driver)
-    for stream in (sys.stdout, sys.stderr):  # a pipe each, and the process ends without a last look at them
+    for stream in (sys.stdout, sys.stderr):  # pipes that are not flushed at exit
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)
     with contextlib.suppress(OSError, AttributeError):  # elsewhere than on Linux there is no such thing

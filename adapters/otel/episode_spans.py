@@ -1,18 +1,17 @@
-"""One episode as one trace: the agent, its model's turns, its calls, in OpenTelemetry's GenAI convention.
+"""One episode as one trace: agent, model turns and calls, in OpenTelemetry's GenAI convention.
 
-    invoke_agent GRAPH      what was asked, what was said last; verdict and findings as events
+    invoke_agent GRAPH      request and last answer; verdict and findings as events
       chat                  a turn of the agent's model; its time is inferred
-      execute_tool TOOL     a call and its answer; where that came from is in `dreamgym.*`
+      execute_tool TOOL     a call and its answer; the source is in `dreamgym.*`
 
-A run directory keeps the time of every call and of the episode, and none of the model: a model's turn is put
-from the end of what came before to the start of the first call that it asked for. Turns are marked so. Not
-told, because a run does not keep it: the model's name and provider, and tokens by turn. The form of messages:
-https://github.com/open-telemetry/semantic-conventions-genai (gen-ai-input-messages.json, of output alike)
+A run directory has the times of calls and of the episode, but not of the model: a model turn is placed from
+the end of the previous event to the start of its first call, and marked as inferred. The model's name,
+provider and tokens per turn are missing, because a run does not store them. The form of messages:
+https://github.com/open-telemetry/semantic-conventions-genai (gen-ai-input-messages.json, also for output)
 
-Spans are made of what is known, not traced: their ids are made of the run and the episode, so that the same
-export gives the same trace again and a backend that knows it can tell. Nothing of the process's own tracing
-is used: no global provider, no sampling and no limits that its environment may set, since a cut attribute is
-a changed call.
+Spans are built from a stored run, not traced: their IDs are digests of run and episode, so that a repeated
+export gives the same trace, which a backend can recognize. The process's own tracing is not used: no global
+provider, no sampling and no limits from its environment, since a cut attribute is a changed call.
 """
 
 import hashlib
@@ -39,13 +38,13 @@ _FAILED = ("error", "violation", "executed")
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What the spans of all episodes need of their run."""
+    """Facts of a run for the spans of all episodes."""
 
-    name: str  # of the run, unlike any other: what ids are made of
+    name: str  # the run's unique name, the source of IDs
     run: str
     graph: str
     created_at: float  # Unix time
-    resource: Resource  # what all spans are of
+    resource: Resource  # resource of all spans
     scope: InstrumentationScope
 
 
@@ -53,17 +52,17 @@ class RunFacts:
 class ModelMessage:
     """One message of the agent's model."""
 
-    heard: tuple[Mapping[str, JsonValue], ...]  # what was new since it last spoke
+    new_input: tuple[Mapping[str, JsonValue], ...]  # messages since its previous turn
     answer: Mapping[str, JsonValue]
     start_s: float  # Unix time
     end_s: float
 
 
 def episode_spans(episode: Episode, facts: RunFacts) -> Iterator[ReadableSpan]:
-    """Give the spans of an episode, the agent's own span last.
+    """Yield the spans of an episode, the agent's span last.
 
     Raises:
-        NotSerializable: a call holds a value without JSON form.
+        NotSerializable: a call has a value without JSON form.
     """
     trace = _Trace(f"{facts.name} {episode.id}", facts)
     start = begun(episode, facts.created_at)
@@ -83,7 +82,7 @@ def episode_spans(episode: Episode, facts: RunFacts) -> Iterator[ReadableSpan]:
 
 
 class _Trace:
-    """Makes the spans of one trace, whose ids are made of its name."""
+    """Builds the spans of one trace; IDs are digests of its name."""
 
     root = "agent"
 
@@ -101,7 +100,7 @@ class _Trace:
         events: Sequence[Event] = (),
         error: str | None = None,
     ) -> ReadableSpan:
-        """A span that is called `name` within the trace, with its begin and end in Unix time."""
+        """Build a span identified by `name` within the trace; `times` are start and end in Unix time."""
         status = Status() if error is None else Status(StatusCode.ERROR, cleaned_text(error))
         return ReadableSpan(
             cleaned_text(shown),
@@ -130,7 +129,7 @@ def _agent(episode: Episode, facts: RunFacts) -> dict[str, Value]:
         "gen_ai.agent.name": facts.graph,
         "gen_ai.conversation.id": f"{facts.run}/{episode.id}",
         "gen_ai.input.messages": spelled(input_messages(episode.messages[:first])),
-        "input.value": _last_text(episode.messages[:first]),  # what lists of traces show
+        "input.value": _last_text(episode.messages[:first]),  # shown in lists of traces
         "output.value": _last_text(answers),
         "dreamgym.run": facts.run,
         "dreamgym.episode": episode.id,
@@ -160,10 +159,10 @@ def _last_text(messages: Sequence[Message]) -> str:
 
 
 def _turn_span(trace: _Trace, turn: ModelMessage, number: int) -> ReadableSpan:
-    """A turn of the model; of its input what was new, since the whole again in each would grow squared."""
+    """Build the span of a model turn, with new input only: repeating all of it grows quadratically."""
     attributes: dict[str, Value] = {
         "gen_ai.operation.name": "chat",
-        "gen_ai.input.messages": spelled(input_messages(turn.heard)),
+        "gen_ai.input.messages": spelled(input_messages(turn.new_input)),
         "gen_ai.output.messages": spelled([output_message(turn.answer)]),
         "dreamgym.timing": "inferred",
     }
@@ -189,7 +188,7 @@ def _call_span(trace: _Trace, step: Transition, otherwise: float) -> ReadableSpa
 
 
 def _outcome(episode: Episode, end: float) -> list[Event]:
-    """The verdict as the convention's evaluation event, and each finding as an event of our own."""
+    """Return the verdict as the convention's evaluation event, and findings as our own events."""
     judged: dict[str, Value] = {
         "gen_ai.evaluation.name": "verdict",
         "gen_ai.evaluation.score.label": str(episode.verdict),
@@ -212,37 +211,37 @@ def _finding_attributes(finding: Finding) -> dict[str, Value]:
 
 
 def begun(episode: Episode, otherwise: float) -> float:
-    """When an episode began; `otherwise` where it does not say and has no call with a time."""
+    """Return when an episode began; `otherwise` if neither it nor its calls have a time."""
     known = [step.recorded_at for step in episode.transitions if step.recorded_at > 0]
     return episode.started_at if episode.started_at > 0 else min(known, default=otherwise)
 
 
 def ended(episode: Episode, start_s: float) -> float:
-    """When an episode that began at `start_s` was over: never before its last call."""
+    """Return when an episode that began at `start_s` ended, at the earliest with its last call."""
     last = max((step.recorded_at + step.elapsed_s for step in episode.transitions), default=0.0)
     return max(start_s + max(0.0, episode.elapsed_s), last)
 
 
 def model_turns(episode: Episode, start_s: float, end_s: float) -> list[ModelMessage]:
-    """The turns of the agent's model, in the order of the transcript."""
+    """Return the turns of the agent's model, in order of the transcript."""
     waiting: dict[str, deque[Transition]] = defaultdict(deque)
     for step in episode.transitions:
         if step.call.call_id is not None:
             waiting[step.call.call_id].append(step)
     final = max((place for place, message in enumerate(episode.messages) if _by_model(message)), default=-1)
     turns: list[ModelMessage] = []
-    heard: list[Mapping[str, JsonValue]] = []
+    new_input: list[Mapping[str, JsonValue]] = []
     now = start_s
     for place, message in enumerate(episode.messages):
         if not _by_model(message):
-            heard.append(message)
+            new_input.append(message)
             continue
         call_ids = [call.get("id") for call in message.get("tool_calls") or ()]
         steps = [waiting[name].popleft() for name in call_ids if waiting.get(name)]
         unasked = end_s if place == final else now
         said_at = max(now, min((step.recorded_at for step in steps), default=unasked))
-        turns.append(ModelMessage(tuple(heard), message, now, said_at))
-        heard = []
+        turns.append(ModelMessage(tuple(new_input), message, now, said_at))
+        new_input = []
         now = max([said_at, *(step.recorded_at + step.elapsed_s for step in steps)])
     return turns
 
@@ -252,12 +251,12 @@ def _by_model(message: Mapping[str, JsonValue]) -> bool:
 
 
 def input_messages(messages: Iterable[Message]) -> list[JsonValue]:
-    """Messages that a model or an agent was given."""
+    """Convert input messages of a model or agent."""
     return [{"role": _role(message), "parts": list(_parts(message))} for message in messages]
 
 
 def output_message(message: Message) -> JsonValue:
-    """A message that a model said."""
+    """Convert a model's message."""
     reason = "tool_call" if message.get("tool_calls") else "stop"
     return {"role": _role(message), "parts": list(_parts(message)), "finish_reason": reason}
 
@@ -281,7 +280,7 @@ def _parts(message: Message) -> Iterator[JsonValue]:
 
 
 def _part(block: JsonValue) -> JsonValue:
-    """Text as text; any other block as it is where it has a type, which the convention allows."""
+    """Convert text; other blocks with a type stay as they are, which the convention allows."""
     if isinstance(block, str):
         return {"type": "text", "content": block}
     if isinstance(block, Mapping) and block.get("type") == "text":
@@ -292,17 +291,17 @@ def _part(block: JsonValue) -> JsonValue:
 
 
 def _nanoseconds(at_s: float) -> int:
-    """Unix time as OpenTelemetry has it."""
+    """Convert Unix seconds to OpenTelemetry's nanoseconds."""
     return max(0, round(at_s * 1e9))
 
 
 def cleaned(attributes: Attributes) -> dict[str, Value]:
-    """Attributes that protobuf can hold: UTF-8 texts, whole numbers of 64 bits."""
+    """Make attributes valid for protobuf: UTF-8 text, 64-bit integers."""
     return {name: _cleaned(value) for name, value in attributes.items()}
 
 
 def cleaned_text(text: str) -> str:
-    """A text without lone surrogates, which have no UTF-8 form."""
+    """Replace lone surrogates, which have no UTF-8 form."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -317,6 +316,6 @@ def _cleaned(value: Value) -> Value:
 
 
 def _number(name: str, size: int) -> int:
-    """A number of `size` bytes that is made of a name; never zero, which is no id."""
+    """Return a digest of a name as a number of `size` bytes; never zero, which is not a valid ID."""
     digest = hashlib.sha256(name.encode("utf-8", "backslashreplace")).digest()
     return int.from_bytes(digest[:size], "big") or 1

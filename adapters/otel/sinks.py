@@ -2,16 +2,15 @@
 
 One episode is in memory at a time.
 
-The file holds one ExportTraceServiceRequest a line, the form that collectors read
-(https://opentelemetry.io/docs/specs/otel/protocol/file-exporter/). The SDK encodes; protobuf's JSON has the
-ids in base64, OTLP wants them in hex, and that is all that is changed here.
+The file has one ExportTraceServiceRequest per line, the form that collectors read
+(https://opentelemetry.io/docs/specs/otel/protocol/file-exporter/). The SDK encodes; protobuf's JSON has IDs
+in base64, OTLP requires hex, so only the IDs are converted here.
 
-To an endpoint the SDK's own exporter sends. It decides encoding, compression, proxies, certificates,
-time-outs and further tries (all by the usual OTEL_EXPORTER_OTLP_* variables) and tells its result only as
-success or failure, with the reason in a log. A session of requests that remembers the last answer gives the
-reason to a person. It follows no redirect, since headers hold keys, and takes none for success. Answers are
-read with a bound in size and time: a server that drips, sends without end or unpacks to gigabytes costs no
-more than one that says "ok".
+The SDK's exporter sends to an endpoint. It controls encoding, compression, proxies, certificates, timeouts
+and retries (by the usual OTEL_EXPORTER_OTLP_* variables), but reports only success or failure, with the
+reason in a log. A `requests` session that records the last answer gives the reason to the user. It follows
+no redirect, because headers contain keys, and a redirect is not a success. Answers are read with limits of
+size and time: a server that drips, never ends or decompresses to gigabytes costs no more than "ok".
 """
 
 import base64
@@ -56,17 +55,17 @@ _spell = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=F
 
 @contextmanager
 def file_sink(path: Path) -> Iterator[Callable[[Sequence[ReadableSpan]], None]]:
-    """Give what writes spans as one line; the file is at its place, and whole, once the block ends.
+    """Yield a function that writes spans as one line; the file appears, complete, when the block ends.
 
     Raises:
-        RunDirectoryError: the file cannot be written; what stood there still does.
+        RunDirectoryError: the file cannot be written; the old file stays.
     """
     with replacing(path) as descriptor:
         yield lambda spans: write_whole(descriptor, _spell(as_otlp_json(spans)).encode("utf-8") + b"\n")
 
 
 def as_otlp_json(spans: Sequence[ReadableSpan]) -> dict[str, Any]:
-    """Give spans as an ExportTraceServiceRequest in OTLP's JSON encoding."""
+    """Convert spans to an ExportTraceServiceRequest in OTLP's JSON encoding."""
     request: dict[str, Any] = MessageToDict(encode_spans(spans), use_integers_for_enums=True)
     for resource in request.get("resourceSpans", ()):
         for scope in resource.get("scopeSpans", ()):
@@ -79,18 +78,18 @@ def as_otlp_json(spans: Sequence[ReadableSpan]) -> dict[str, Any]:
 
 TRACES = "/v1/traces"
 _BY_DEFAULT = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
-_LONGEST = 300  # characters of what an endpoint says; cut once secrets are masked, not before
+_LONGEST = 300  # maximum characters of an endpoint's text, cut after masking secrets
 _PATIENCE_S = 10.0
 
 
-class _HeardSession(requests.Session):
-    """Remembers how the last request ended."""
+class _RecordingSession(requests.Session):
+    """A session that records the result of the last request."""
 
     def __init__(self) -> None:
         super().__init__()
         self.outcome = "no answer"
         self.status = 0
-        self.refused = 0  # spans that were refused, as the endpoint counts them
+        self.refused = 0  # spans refused by the endpoint's own count
 
     def request(self, *args: Any, **options: Any) -> requests.Response:
         options |= {"allow_redirects": False, "stream": True}
@@ -104,15 +103,15 @@ class _HeardSession(requests.Session):
         kind = response.headers.get("content-type", "")
         if 200 <= response.status_code < 300 and kind.startswith("text/html"):
             self.status = 0
-            self.outcome = f"HTTP {response.status_code} with a web page, as of a login: no OTLP endpoint"
+            self.outcome = f"HTTP {response.status_code} with a web page: not an OTLP endpoint"
             return response
         text = response.text if not 200 <= response.status_code < 300 else ""
         self.outcome = " ".join(f"HTTP {response.status_code} {response.reason or ''} {text}".split())
         if not text and "protobuf" in kind:
-            self._hear(response.content)
+            self._record(response.content)
         return response
 
-    def _hear(self, content: bytes) -> None:
+    def _record(self, content: bytes) -> None:
         try:
             partial = ExportTraceServiceResponse.FromString(content).partial_success
         except DecodeError:
@@ -122,14 +121,14 @@ class _HeardSession(requests.Session):
 
 
 class EndpointSink:
-    """Sends spans, one request a batch. To be closed.
+    """Sends spans, one request per batch. Close it after use.
 
     Attributes:
-        sent: spans that the endpoint took.
-        refused: spans that it answered for and did not take, by its own count.
+        sent: spans that the endpoint accepted.
+        refused: spans that it refused, by its own count.
 
     Raises:
-        UserError: the address or its headers cannot be used, or the endpoint does not take the spans.
+        UserError: the address or its headers cannot be used, or the endpoint refuses the spans.
     """
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
@@ -137,45 +136,45 @@ class EndpointSink:
         self.sent = 0
         secrets = [word for value in headers.values() for word in (value, *value.split())]
         self._masker = Masker(secrets)
-        self._session = _HeardSession()
+        self._session = _RecordingSession()
         with _silenced():
             self._exporter = OTLPSpanExporter(endpoint=self.url, headers=headers, session=self._session)
 
     @property
     def refused(self) -> int:
-        """See the class."""
+        """See the class docstring."""
         return self._session.refused
 
     @property
     def outcome(self) -> str:
-        """How the last request ended, without secrets."""
+        """The result of the last request, without secrets."""
         return self._masker.text(one_line(self._session.outcome))[:_LONGEST]
 
     def send(self, spans: Sequence[ReadableSpan]) -> None:
-        """Send a batch; returns once it was taken."""
+        """Send a batch; returns after it was accepted."""
         with _silenced():
             try:
                 taken = self._exporter.export(spans) is SpanExportResult.SUCCESS
-            except requests.RequestException:  # older exporters let it through
+            except requests.RequestException:  # older exporters raise it
                 taken = False
         if not taken or not 200 <= self._session.status < 300:
             raise UserError(
-                f"{self.url}: did not take the spans ({self.outcome}); {self.sent:,} were taken before. "
-                "Nothing of the run is lost: the same command sends all of them again, under the same ids."
+                f"{self.url}: refused the spans ({self.outcome}) after it accepted {self.sent:,}. "
+                "Nothing is lost: repeat the command to send all of them again with the same IDs."
             )
         self.sent += len(spans)
 
     def close(self) -> None:
-        """End the exporter."""
+        """Shut the exporter down."""
         with _silenced():
             self._exporter.shutdown()  # type: ignore[no-untyped-call]
 
 
 def traces_url(url: str) -> str:
-    """The address for spans: as given where it ends with /v1/traces, else below the base that is given.
+    """Return the URL for spans: unchanged if it ends with /v1/traces, else below the given base.
 
     Raises:
-        UserError: it is no http(s) URL, or holds a user, a key or a query. What it holds is not repeated.
+        UserError: not an http(s) URL, or has a user, a key or a query; the error does not repeat it.
     """
     try:
         parts = urlsplit(url.strip())
@@ -183,10 +182,10 @@ def traces_url(url: str) -> str:
     except ValueError:
         usable = False
     if not usable:
-        raise UserError("-o otel: an endpoint is an http or https URL, such as http://localhost:4318.")
+        raise UserError("-o otel: an endpoint must be an http or https URL, such as http://localhost:4318.")
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise UserError(
-            "-o otel: no user, key or query in the URL; put headers in a variable and name it with "
+            "-o otel: remove user, key and query from the URL; put headers in a variable and name it with "
             "--otel-headers."
         )
     path = parts.path.rstrip("/")
@@ -194,21 +193,21 @@ def traces_url(url: str) -> str:
 
 
 def headers_from(variable: str | None, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Headers out of an environment variable: `key=value,key=value`, as in OTEL_EXPORTER_OTLP_HEADERS.
+    """Read headers from an environment variable: `key=value,key=value`, as in OTEL_EXPORTER_OTLP_HEADERS.
 
     Args:
-        variable: its name; None: the usual ones, where they are set.
+        variable: its name; None: the standard ones, if set.
         environ: default: the process's environment.
 
     Raises:
-        UserError: the named one is not set or holds no headers. Its content is not repeated.
+        UserError: the variable is not set or has no headers; the error does not repeat its content.
     """
     known = os.environ if environ is None else environ
     if variable is None:
         return _parsed(next((known[name] for name in _BY_DEFAULT if known.get(name)), ""))
     if not variable.isidentifier():
         raise UserError(
-            "--otel-headers: name an environment variable that holds the headers, not the headers themselves."
+            "--otel-headers: give the name of an environment variable, not the headers themselves."
         )
     text = known.get(variable, "")
     if not text.strip():
@@ -216,7 +215,7 @@ def headers_from(variable: str | None, environ: Mapping[str, str] | None = None)
     headers = _parsed(text)
     if not headers or len(headers) != len([part for part in text.split(",") if part.strip()]):
         raise UserError(
-            f"--otel-headers: {variable} holds no headers that can be read; write key=value,key=value, a "
+            f"--otel-headers: {variable} does not contain valid headers; write key=value,key=value, a "
             "comma inside a value as %2C."
         )
     return headers
@@ -228,13 +227,13 @@ def _parsed(text: str) -> dict[str, str]:
 
 
 def _patience(timeout: Any) -> float:
-    """Seconds of a request's time-out, which requests also takes as (connect, read)."""
+    """Return a request's timeout in seconds; `requests` also accepts (connect, read)."""
     seconds = timeout[-1] if isinstance(timeout, tuple) else timeout
     return float(seconds) if isinstance(seconds, int | float) else _PATIENCE_S
 
 
 def _connection_failure(error: requests.RequestException) -> str:
-    """The innermost reason: requests wraps what the system said several times."""
+    """Return the innermost reason: `requests` wraps system errors several times."""
     cause: BaseException = error
     while (inner := cause.__cause__ or cause.__context__) is not None:
         cause = inner
@@ -244,7 +243,7 @@ def _connection_failure(error: requests.RequestException) -> str:
 
 @contextmanager
 def _silenced() -> Iterator[None]:
-    """Keep the SDK's log from stderr: it repeats headers that it cannot read, and every try that failed."""
+    """Silence the SDK's log: it repeats invalid headers and every failed attempt."""
     log = logging.getLogger("opentelemetry")
     before, quiet = log.propagate, logging.NullHandler()
     log.addHandler(quiet)
@@ -256,18 +255,18 @@ def _silenced() -> Iterator[None]:
         log.removeHandler(quiet)
 
 
-MOST = 65_536  # bytes of an answer that are read; a refusal of spans is a few hundred
+MOST = 65_536  # maximum bytes of an answer; a refusal of spans has a few hundred
 
 
 def read_answer(response: requests.Response, seconds: float) -> requests.Response:
-    """Give a streamed answer as one that is read, cut where it is too long.
+    """Read a streamed answer, cut at `MOST` bytes.
 
     Raises:
-        requests.ReadTimeout: it has not ended within `seconds`.
+        requests.ReadTimeout: it does not end within `seconds`.
     """
     until, body = time.monotonic() + seconds, bytearray()
     try:
-        for part in response.iter_content(1):  # more would wait for more
+        for part in response.iter_content(1):  # a larger size would block for more bytes
             body += part
             if len(body) >= MOST:
                 break
@@ -284,21 +283,21 @@ def read_answer(response: requests.Response, seconds: float) -> requests.Respons
 
 
 Send = Callable[[Sequence[ReadableSpan]], None]  # delivers a batch, or raises
-_SPANS, _CHARACTERS = 500, 1_000_000  # of one request; collectors take 20 MiB, some backends 4
+_SPANS, _CHARACTERS = 500, 1_000_000  # per request; collectors accept 20 MiB, some backends 4
 SERVICE = "dreamgym-kit"
-_PROJECT = "openinference.project.name"  # where Phoenix puts traces; else among those of no project
+_PROJECT = "openinference.project.name"  # Phoenix groups traces by it
 
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What was exported.
+    """The result of an export.
 
     Attributes:
         to: the file or the address.
-        episodes: traces.
-        spans: of all of them.
-        refused: spans that the endpoint says it did not keep.
-        warnings: what a person has to know.
+        episodes: number of traces.
+        spans: number of spans.
+        refused: spans that the endpoint refused.
+        warnings: warnings for the user.
     """
 
     to: str
@@ -309,7 +308,7 @@ class ExportReport:
 
 
 def is_endpoint(target: str) -> bool:
-    """Whether a target is an address and no file."""
+    """Return whether a target is a URL, not a file."""
     return target.strip().lower().startswith(("http://", "https://"))
 
 
@@ -322,7 +321,7 @@ def export_run(directory: RunDirectory, target: str, *, headers: str | None = No
         headers: name of the environment variable that holds an endpoint's headers.
 
     Raises:
-        UserError: the target cannot be used or does not take the spans.
+        UserError: the target cannot be used or refuses the spans.
         RunDirectoryError: the journal is damaged, or the file cannot be written.
     """
     if is_endpoint(target):
@@ -333,16 +332,16 @@ def export_run(directory: RunDirectory, target: str, *, headers: str | None = No
             done, refused=endpoint.refused, warnings=(*done.warnings, *(lost if endpoint.refused else ()))
         )
     if headers is not None:
-        raise UserError("--otel-headers: a file has no headers; leave it out, or name an endpoint.")
+        raise UserError("--otel-headers: a file has no headers; remove the option, or give an endpoint.")
     path = Path(target)
     if "://" in target or is_folder(path) or not is_folder(path.absolute().parent):
-        raise UserError(f"-o otel:{target}: name a file in a folder that is there, or an http(s) endpoint.")
+        raise UserError(f"-o otel:{target}: give a file in an existing folder, or an http(s) endpoint.")
     with file_sink(path) as send:
         return _export(directory, send, to=str(path))
 
 
 def _in_batches(spans: Iterable[ReadableSpan]) -> Iterator[list[ReadableSpan]]:
-    """Spans as requests."""
+    """Group spans into requests."""
     batch, size = list[ReadableSpan](), 0
     for span in spans:
         batch.append(span)
@@ -356,10 +355,10 @@ def _in_batches(spans: Iterable[ReadableSpan]) -> Iterator[list[ReadableSpan]]:
 
 def _export(directory: RunDirectory, send: Send, *, to: str) -> ExportReport:
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
-        raise UserError("OTEL_SDK_DISABLED is set, and OpenTelemetry writes nothing then; unset it.")
+        raise UserError("OTEL_SDK_DISABLED is set, so OpenTelemetry would write nothing; unset it.")
     manifest, masker = directory.manifest, process_masker()
     kit = version("dreamgym-kit")
-    # the run's short id may come again on another machine, its moment does not
+    # another machine may use the same short ID, but not at the same time
     name = f"{manifest.run}-{manifest.created_at!r}"
     facts = RunFacts(
         name=name,
@@ -385,7 +384,7 @@ def _export(directory: RunDirectory, send: Send, *, to: str) -> ExportReport:
 
 
 def _resource(manifest: Manifest, name: str, kit: str, masker: Masker) -> dict[str, Value]:
-    """What all spans of a run are of; names that the environment gives go first."""
+    """Return the resource of a run's spans; names from the environment take precedence."""
     facts: dict[str, Value] = {
         "service.version": kit,
         "service.instance.id": name,
@@ -407,7 +406,7 @@ def _fact(manifest: Manifest, name: str) -> str:
 
 
 def _masked(episode: Episode, masker: Masker) -> Episode:
-    """Once more, as the process knows secrets now: this leaves the machine."""
+    """Mask again with the process's current secrets, because the data leaves the machine."""
     steps = tuple(_masked_step(step, masker) for step in episode.transitions)
     return replace(masked_episode(episode, masker), transitions=steps)
 

@@ -1,11 +1,10 @@
-"""The files beside a test that hold what real tools and the agent's model said: JSON lines, made for review.
+"""Cassettes: files next to a test with the answers of real tools and of the agent's model, as JSON Lines.
 
-`NAME.jsonl` holds tool calls in the form of the buffer's exports (`buffer import` takes them), without ids
-and clocks, so that recording the same again gives the same bytes. `NAME.models.jsonl` holds what the
-agent's model was told and said: a turn names the messages that it was told by their digests and spells only
-those that no earlier turn of its task was told, so a file reads like the conversation, and grows no faster.
-Both are written whole, under a lock of their folder: tests that share a cassette replace their own lines
-only, whichever worker runs them.
+`NAME.jsonl` has tool calls in the form of the buffer's exports (`buffer import` reads them), without IDs and
+times, so that recording the same again gives the same bytes. `NAME.models.jsonl` has the requests and replies
+of the agent's model: a turn references its messages by digest and contains only those that no earlier turn of
+its task had, so that a file reads like the conversation and grows no faster. Both are written atomically
+under a lock of their folder: tests that share a cassette replace only their own lines, in any worker.
 """
 
 import io
@@ -33,9 +32,9 @@ class ModelTurn:
 
     Attributes:
         turn: its number in the task.
-        new: those of the messages that are spelt here, in order.
-        answer: of the model (`model_replay.answer_record`).
-        sent: digests of the messages that it was given.
+        new: the messages that this turn contains, in order.
+        answer: the model's answer (`model_replay.answer_record`).
+        sent: digests of the request's messages.
     """
 
     task: str
@@ -52,7 +51,7 @@ TURNS = Codec(ModelTurn)
 
 
 def turn_from_record(record: object) -> ModelTurn:
-    """Read what `TURNS` wrote.
+    """Parse a record of `TURNS`.
 
     Raises:
         NotSerializable: names the wrong field.
@@ -70,7 +69,7 @@ _FIRST = ("task", "step", "effect", "call", "answer", "world", "after")
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What one run of a test's agent left: its tool calls and its model's turns."""
+    """The recording of one run of a test's agent: tool calls and model turns."""
 
     task: str
     calls: tuple[Transition, ...]
@@ -79,26 +78,26 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Cassette:
-    """A cassette on disk; `path` is that of its tool calls."""
+    """A cassette on disk; `path` is its file of tool calls."""
 
     path: Path
 
     @property
     def models(self) -> Path:
-        """Where the model's turns are."""
+        """The path of the model's turns."""
         return self.path.with_name(f"{self.path.stem}.models.jsonl")
 
     def holds(self, test: str) -> bool:
-        """Whether anything was recorded for a test."""
+        """Return whether the cassette has a recording of a test."""
         mine = belonging_to(test)
         calls = any(mine(entry.task) for entry in self.calls())
         return calls or any(mine(turn.task) for turn in self.turns())
 
     def calls(self) -> list[Transition]:
-        """The recorded tool calls; none where there is no file.
+        """Return the recorded tool calls; none if the file does not exist.
 
         Raises:
-            UserError: a line is no recorded call; names it.
+            UserError: a line is not a recorded call; names it.
         """
         calls: list[Transition] = []
         with _reading(self.path) as stream:
@@ -109,10 +108,10 @@ class Cassette:
         return calls
 
     def turns(self) -> list[ModelTurn]:
-        """The recorded turns of models; none where there is no file.
+        """Return the recorded model turns; none if the file does not exist.
 
         Raises:
-            UserError: a line is no recorded turn; names it.
+            UserError: a line is not a recorded turn; names it.
         """
         turns: list[ModelTurn] = []
         with _reading(self.models) as stream:
@@ -124,7 +123,7 @@ class Cassette:
         return turns
 
     def write(self, recording: Recording, *, instead_of: Callable[[str], bool]) -> None:
-        """Put a recording in place of what was there for the tasks that `instead_of` names.
+        """Replace the recordings of the tasks for which `instead_of` is true.
 
         Raises:
             UserError: the files cannot be written.
@@ -147,14 +146,14 @@ class Cassette:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[BinaryIO]:
-    """Open a file; an empty one where there is none.
+    """Open a file; an empty stream if it does not exist.
 
     Raises:
-        UserError: it cannot be read, or something else stands there: a device would be read for ever.
+        UserError: it cannot be read, or is not a file: reading a device could block forever.
     """
     if not path.is_file():
         if path.exists() or path.is_symlink():
-            raise UserError(f"{path}: is no file; remove it, and record the test again")
+            raise UserError(f"{path}: is not a file; remove it and record the test again")
         yield io.BytesIO()
         return
     try:
@@ -165,19 +164,19 @@ def _reading(path: Path) -> Iterator[BinaryIO]:
 
 
 def belonging_to(test: str) -> Callable[[str], bool]:
-    """Which tasks are runs of a test: the first has its name, the others a number behind it."""
+    """Return a filter for the tasks of a test: the first has its name, the others a number after it."""
     return lambda task: task == test or task.startswith(f"{test}#")
 
 
 def recordable(calls: Sequence[Transition]) -> tuple[Transition, ...]:
-    """The calls that a cassette has to answer: what is pure runs in a dream, too."""
+    """Return the calls that a cassette must answer: pure tools also run in a dream."""
     return tuple(
         entry for entry in calls if entry.answer.source is Source.REAL and not entry.effect.runs_in_dream
     )
 
 
 def _call_record(entry: Transition) -> dict[str, JsonValue]:
-    """A call without what differs each time and what the reader fills in."""
+    """Return a call's record without varying fields and those that the reader fills in."""
     full = transition_to_record(entry)
     full["call"] = {key: full["call"][key] for key in ("tool", "args", "replies") if key in full["call"]}
     answer = full["answer"]
@@ -195,7 +194,7 @@ def _write(path: Path, records: Sequence[Mapping[str, JsonValue]]) -> None:
 
 
 def _line(record: Mapping[str, JsonValue]) -> bytes:
-    """One line, readable in any language; escaped where a text has no UTF-8 form."""
+    """Encode one line as readable UTF-8; escaped if a text has no UTF-8 form."""
     try:
         return (json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n").encode()
     except UnicodeEncodeError:

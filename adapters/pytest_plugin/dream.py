@@ -1,7 +1,7 @@
-"""The `dream` fixture's object: runs the user's agent on one request, in a dream or to record it.
+"""The object of the `dream` fixture: it runs the user's agent on one request, in a dream or to record it.
 
-`run` and `arun` are one course, written once as a coroutine; that of `run` waits for no loop. A test that has
-to be recorded runs its agent on the REAL tools: that happens only where the command line or the ini says so.
+`run` and `arun` share one coroutine; `run` drives it without an event loop. Recording a test runs its agent
+on the REAL tools, so only the command line or the ini can allow it.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ _ENDED = ("finished", "interrupted")
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One call of `run`: what is asked of which graph."""
+    """The arguments of one call of `run`."""
 
     graph: object
     task: Task
@@ -62,8 +62,8 @@ class Dream:
     """Runs agents in dreams for one test.
 
     Attributes:
-        options: what the command line, the ini and the test's marks say.
-        episodes: what was run so far.
+        options: options of the command line, the ini and the test's marks.
+        episodes: the episodes so far.
         recording: whether this test runs its agent on the real tools.
     """
 
@@ -95,25 +95,25 @@ class Dream:
         environment: Environment | str | None = None,
         allow_incomplete: bool = False,
     ) -> DreamedEpisode:
-        """Run an agent on one request; no real tool runs unless this test is to be recorded.
+        """Run an agent on one request; no real tool runs unless the test is recorded.
 
         Args:
             graph: a compiled graph, a StateGraph, a factory, or "module:attr" as in `langgraph.json`.
-            request: what the user says; or messages, or the graph's whole input, or a `Task`.
-            mocks: what tools answer, by name: a value, an exception, or a function of the arguments.
-                They come before the cassette, and make one unnecessary where they are all there is.
+            request: the user's text; or messages, the graph's whole input, or a `Task`.
+            mocks: tool answers by name: a value, an exception, or a function of the arguments. They take
+                precedence over the cassette; without other calls no cassette is needed.
             expect: {"calls": [...], "forbid": [...], "max": {...}}, for `verdict`.
             checker: "module:function", for `verdict`.
             replies: answers to the graph's interrupts, in order.
-            environment: what the tools act on; recordings of another one do not answer.
-            allow_incomplete: give an episode back that a limit or an error of the agent ended; else such a
-                one fails the test.
+            environment: the tools' environment; recordings of another one do not answer.
+            allow_incomplete: return an episode that ended at a limit or by an error of the agent, instead of
+                failing the test.
         """
         __tracebackhide__ = True
         with _errors_as_failures(), self._alone():
             task = self._task(request, expect, checker, replies, environment)
             run = _Run(graph, task, mocks or {}, allow_incomplete, on_loop=False)
-            return _to_its_end(self._course(run))
+            return _to_its_end(self._dream_or_record(run))
 
     @renamed_arguments(answers="mocks", unfinished="allow_incomplete", world="environment")
     async def arun(
@@ -135,18 +135,20 @@ class Dream:
             async with self._one_at_a_time:
                 task = self._task(request, expect, checker, replies, environment)
                 with self._alone():
-                    return await self._course(_Run(graph, task, mocks or {}, allow_incomplete, on_loop=True))
+                    return await self._dream_or_record(
+                        _Run(graph, task, mocks or {}, allow_incomplete, on_loop=True)
+                    )
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """One run after the other: what one run is refused while it is on, another has to do to begin.
+        """Allow one run at a time: the interceptors of a run would block the start of another.
 
         Raises:
-            UserError: another run is on; waiting for it might wait for ever.
+            UserError: another run is active; waiting for it could block forever.
         """
         if not self._free.acquire(blocking=False):
             raise UserError(
-                "dream: another run of this test is on, and they come one after the other; "
+                "dream: another run of this test is active, and a test has one run at a time; "
                 "`await dream.arun(...)` waits for its turn"
             )
         try:
@@ -163,14 +165,14 @@ class Dream:
         replies: Sequence[Any],
         environment: Environment | str | None,
     ) -> Task:
-        """What is asked, as a task named by the test; a second run of a test has a number behind its name."""
+        """Return the request as a task named after the test; later runs have a number after the name."""
         self._count += 1
         name = self.options.test if self._count == 1 else f"{self.options.test}#{self._count}"
         if isinstance(request, Task):
             return replace(request, id=name)
         if isinstance(request, bytes) or not isinstance(request, str | Mapping | Iterable):
             raise UserError(
-                f"dream: {shown(request)} cannot be said to an agent; say a text, a list of messages, the "
+                f"dream: {shown(request)} is not a request; pass a text, a list of messages, the "
                 "graph's whole input, or a Task"
             )
         if isinstance(request, str):
@@ -186,10 +188,10 @@ class Dream:
             tuple(to_json(list(replies))),
         )
 
-    async def _course(self, run: _Run) -> DreamedEpisode:
-        """Dream, or record, or dream and then record what the dream could not tell.
+    async def _dream_or_record(self, run: _Run) -> DreamedEpisode:
+        """Dream or record, or dream and then record if an answer was missing.
 
-        A run in which the test itself answers for tools is not recorded: those must not be the real ones.
+        A run with mocks is not recorded, because recordings must come from the real tools.
         """
         if run.mocks or not self.recording:
             result, misses = await self._dreamt(run)
@@ -206,7 +208,7 @@ class Dream:
         with self._further() as further, replay_models(run.task.id, tape):
             experience = CassetteExperience(run.mocks, calls, further)
             result = await self._result(run, real=False, experience=experience)
-        if result.summary.executed:  # before anything is recorded, or told of a cassette
+        if result.summary.executed:  # before anything is recorded or reported of a cassette
             lines = (executed_line(result.summary), *what_to_do(result.summary))
             _stop("\n".join(clean(line) for line in lines))
         if experience.mistakes:
@@ -229,7 +231,7 @@ class Dream:
         """Run the agent on the real tools, or in a dream, with an empty store."""
         __tracebackhide__ = True
         self._tries += 1
-        # of a graph that has a name, `dreamgym.lock` stands beside the cassette
+        # a named graph has its `dreamgym.lock` next to the cassette
         path = self._cassette.path if isinstance(run.graph, str) else None
         store = MemoryStore(path=path, salted=False)  # a cassette is shared, and a salt is not
         directory = self._directory / f"run-{self._tries}"
@@ -239,7 +241,7 @@ class Dream:
         return (record if real else simulate)(run.graph, [run.task], **options)
 
     def _episode(self, run: _Run, result: RunResult, *, recorded: bool) -> DreamedEpisode:
-        """The episode of a run, if a test can go by it."""
+        """Return the episode of a run, or fail the test if it is unusable."""
         record = _episode_of(result)
         tools = [tool.name for tool in result.facts.tools]
         takes = arguments_of(result.facts.tools)
@@ -252,27 +254,27 @@ class Dream:
         )
         refused = [*record.violations, *result.strays]
         if refused:
-            _stop(f"something real was about to run, and was refused: {clean(refused[0])}")
+            _stop(f"a real call was blocked: {clean(refused[0])}")
         unknown = sorted(set(run.mocks) - set(tools) - {step.tool for step in episode.calls})
         if unknown:
             _stop(f"mocks: the graph has no tool '{clean(unknown[0])}'; it has {', '.join(sorted(tools))}")
-        error = record.verdict is Verdict.ERROR  # nothing was measured, whatever the test allows
+        error = record.verdict is Verdict.ERROR  # even if the test allows incomplete runs
         if error or (record.stop not in _ENDED and (not run.allow_incomplete or recorded)):
             note = "; nothing was recorded" if recorded else ""
             frames = "".join(f"  {clean(line)}\n" for line in record.traceback)
-            outcome = "error" if error else f"the agent did not come to its end ({record.stop})"
+            outcome = "error" if error else f"the agent did not finish ({record.stop})"
             why = f"{outcome}: {clean(record.reason)}{note}"
             _stop(f"{why}\n{frames}{episode}")
         return episode
 
     def _fail(self, misses: Sequence[str], result: RunResult) -> NoReturn:
-        """Say what was not recorded and how that is mended."""
+        """Fail with the missing recordings and how to record them."""
         lines = list(dict.fromkeys(misses))
         path = self._shown_path()
         if not self.options.cassette.exists() and not self._cassette.models.exists():
-            lines.append(f"there is no cassette {path}; to record it, which runs this test's REAL tools:")
+            lines.append(f"{path} does not exist; to record it, which runs this test's REAL tools:")
         else:
-            lines.append(f"if the change is meant, record {path} again, which runs this test's REAL tools:")
+            lines.append(f"if this is intended, record {path} again, which runs this test's REAL tools:")
         again = "once" if not self._cassette.holds(self.options.test) else "all"
         lines.append(f'  pytest "{self._item.nodeid}" --dream-record={again}')
         story = str(DreamedEpisode(_episode_of(result), directory=result.directory))
@@ -287,21 +289,21 @@ class Dream:
 
     @contextmanager
     def _further(self) -> Iterator[ExperienceModel | None]:
-        """The buffer that a mark names, with its tool models; nothing otherwise."""
+        """Yield an experience model of the marked buffer and its tool rules; None without a mark."""
         named = self.options.buffer
         if not named:
             yield None
             return
         place = buffer_of(self._settings) if isinstance(named, bool) else named
         if is_missing(place):
-            raise UserError(f"buffer: there is no {place}; record one (dreamgym-kit record), or leave it out")
+            raise UserError(f"buffer: {place} does not exist; record it (dreamgym-kit record), or omit it")
         with closing(open_store(place, self._settings)) as store:
             yield chained_experience(store, self._settings)
 
 
 @contextmanager
 def dream_of(item: pytest.Item, directory: Path) -> Iterator[Dream]:
-    """The fixture's life: the gate is in from before the test until after it."""
+    """Provide the fixture, with interception from before the test until after it."""
     with _errors_as_failures():
         dream = Dream(item, options_of(item), directory)
     with intercepting(armed=not dream.recording, tasks=dream.tasks):
@@ -309,7 +311,7 @@ def dream_of(item: pytest.Item, directory: Path) -> Iterator[Dream]:
 
 
 def _settings(options: DreamOptions) -> Settings:
-    """The nearest settings, without what would make a test another one each time."""
+    """Return the nearest settings, without those that would make a test vary."""
     known = load_settings(options.folder, file=options.settings)
     return known.with_overrides(
         {
@@ -323,7 +325,7 @@ def _settings(options: DreamOptions) -> Settings:
 
 
 def _to_its_end(course: Coroutine[Any, Any, DreamedEpisode]) -> DreamedEpisode:
-    """Run a course that waits for no loop."""
+    """Drive a coroutine that never waits for an event loop."""
     __tracebackhide__ = True
     try:
         course.send(None)
@@ -335,7 +337,7 @@ def _to_its_end(course: Coroutine[Any, Any, DreamedEpisode]) -> DreamedEpisode:
 
 @contextmanager
 def _errors_as_failures() -> Iterator[None]:
-    """What a person can mend is told in one line, without our frames."""
+    """Report user errors in one line, without our stack frames."""
     __tracebackhide__ = True
     try:
         yield

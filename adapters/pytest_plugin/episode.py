@@ -1,7 +1,7 @@
-"""An episode as a test asks about it: calls, their order, what they would have changed, how it ended.
+"""An episode for a test's assertions: calls, their order, what they would have changed, how it ended.
 
-Every assertion is a method that raises `AssertionError` with what happened instead, and gives something true
-back, so that it reads with and without `assert`. Plain assertions on the attributes work as well.
+Every assertion is a method that raises `AssertionError` with the actual events, and otherwise returns a true
+value, so that it works with and without `assert`. Plain assertions on the attributes work as well.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ class Step:
     error: str | None
     effect: Effect
     source: str  # recorded, scripted, real, ...
-    took_effect: bool  # it would have changed the world; a write that failed may have, too
+    took_effect: bool  # it would have changed the environment; a failed write may have, too
 
     def __str__(self) -> str:
         outcome = f"error: {clean(self.error)}" if self.error is not None else shown(self.answer)
@@ -38,13 +38,13 @@ class Step:
 
     @property
     def call(self) -> str:
-        """The call as one would write it."""
+        """The call as Python code."""
         return shown_call(self.tool, self.args)
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A call that a test speaks of: a tool or pattern, and those arguments that matter."""
+    """An expected call: a tool or pattern, and the arguments that matter."""
 
     tool: str
     args: Mapping[str, Any]
@@ -53,15 +53,15 @@ class Expected:
         return shown_call(self.tool, self.args) if self.args else clean(self.tool)
 
     def names(self, step: Step) -> bool:
-        """Whether a call is of this tool."""
+        """Return whether a call is of this tool."""
         return fnmatchcase(step.tool, self.tool)
 
     def fits(self, step: Step) -> bool:
-        """Whether a call is of this tool and has these arguments; others do not matter."""
+        """Return whether a call has this tool and these arguments; others do not matter."""
         return self.names(step) and not self.unlike(step)
 
     def unlike(self, step: Step) -> list[str]:
-        """Where a call's arguments are others."""
+        """Return how a call's arguments differ."""
         return [
             f"{name} is {shown(step.args[name])}, expected {shown(value)}"
             if name in step.args
@@ -72,12 +72,12 @@ class Expected:
 
 
 def call(tool: str, /, **args: Any) -> Expected:
-    """A call to speak of in `order` and `exactly`: `call("refund_payment", payment="p1")`."""
+    """Describe a call for `order` and `exactly`: `call("refund_payment", payment="p1")`."""
     return Expected(tool, args)
 
 
 def step_of(entry: Transition) -> Step:
-    """A transition as a test meets it."""
+    """Convert a transition."""
     return Step(
         number=entry.step,
         tool=entry.call.tool,
@@ -91,7 +91,7 @@ def step_of(entry: Transition) -> Step:
 
 
 def arguments_of(tools: Iterable[ToolSpec]) -> dict[str, list[str]]:
-    """What each tool takes; tools that may take more than they say are left out."""
+    """Return each tool's argument names; tools that accept further arguments are left out."""
     schemas = {tool.name: tool.args_schema for tool in tools}
     return {
         name: list(properties)
@@ -101,21 +101,21 @@ def arguments_of(tools: Iterable[ToolSpec]) -> dict[str, list[str]]:
     }
 
 
-_VARIES = ("started_at", "elapsed_s", "recorded_at", "traceback")  # clocks, and paths
+_VARIES = ("started_at", "elapsed_s", "recorded_at", "traceback")  # times and paths
 
 
 class DreamedEpisode:
-    """What came of one run of the agent.
+    """The episode of one run of the agent.
 
     Attributes:
         record: the whole episode, as in a run directory.
         directory: the run directory; `dreamgym-kit view DIRECTORY` shows it.
-        recorded: whether real tools ran, to be recorded.
+        recorded: whether real tools ran for recording.
         calls: the agent's tool calls, in order.
-        verdict: of `expect` and the checker; "inconclusive" where the run was given neither.
+        verdict: of `expect` and the checker; "inconclusive" without both.
         reason: why that verdict.
-        stop: what ended it: "finished", "interrupted" and the like.
-        findings: what a person should look at first (docs/results.md).
+        stop: how it ended: "finished", "interrupted", ....
+        findings: suspicious events (docs/results.md).
         final: the graph's last state without its messages.
     """
 
@@ -136,27 +136,27 @@ class DreamedEpisode:
         self.findings: tuple[Finding, ...] = record.findings
         self.final: JsonValue = record.final
         self._tools = {*tools, *(step.tool for step in self.calls)}
-        self._arguments = arguments or {}  # by tool; one that is not there may take any
+        self._arguments = arguments or {}  # by tool; an absent tool accepts any
 
     @property
     def effects(self) -> tuple[Step, ...]:
-        """The calls that would have changed the world, had the tools been real.
+        """The calls that would have changed the environment with real tools.
 
-        A write that failed is among them: it may have done its work before it failed.
+        Failed writes are included: they may have taken effect before they failed.
         """
         return tuple(step for step in self.calls if step.took_effect)
 
     @property
     def answer(self) -> str:
-        """The agent's last words."""
+        """The agent's last text."""
         answers = [message for message in self.record.messages if message.get("role") == "assistant"]
         return _text(answers[-1].get("content")) if answers else ""
 
     def called(self, tool: str, /, **args: Any) -> tuple[Step, ...]:
-        """A tool was called, with these arguments; others do not matter. Gives the calls that fit.
+        """Assert that a tool was called with these arguments (others do not matter); return the calls.
 
         Args:
-            tool: a name, or a pattern as in a shell ("refund_*").
+            tool: a name, or a shell pattern ("refund_*").
             args: compared by `==`, so `pytest.approx`, `unittest.mock.ANY` and the like work.
         """
         __tracebackhide__ = True
@@ -167,7 +167,7 @@ class DreamedEpisode:
         return matches
 
     def called_once(self, tool: str, /, **args: Any) -> Step:
-        """A tool was called so exactly once; gives that call."""
+        """Assert that a tool was called like this exactly once; return the call."""
         __tracebackhide__ = True
         matches = self.called(tool, **args)
         if len(matches) > 1:
@@ -175,18 +175,18 @@ class DreamedEpisode:
         return matches[0]
 
     def not_called(self, tool: str, /, **args: Any) -> Literal[True]:
-        """No call fits."""
+        """Assert that no call matches."""
         __tracebackhide__ = True
         expected = self._expected(tool, args)
         for step in self.calls:
             if expected.fits(step):
                 self._fail(
-                    f"{expected} was called, and should not have been: {step.call}, step {step.number}"
+                    f"{expected} was called, but should not have been: {step.call}, step {step.number}"
                 )
         return True
 
     def order(self, *calls: str | Expected) -> tuple[Step, ...]:
-        """These were called one after the other; other calls may stand between. Gives the calls found."""
+        """Assert these calls in this order, with other calls between them allowed; return the calls."""
         __tracebackhide__ = True
         matches: list[Step] = []
         for expected in [self._of(item) for item in calls]:
@@ -201,7 +201,7 @@ class DreamedEpisode:
         return tuple(matches)
 
     def exactly(self, *calls: str | Expected) -> Literal[True]:
-        """These were called in this order, and nothing else was."""
+        """Assert exactly these calls in this order."""
         __tracebackhide__ = True
         wanted = [self._of(item) for item in calls]
         for place, (expected, step) in enumerate(zip(wanted, self.calls, strict=False), start=1):
@@ -215,7 +215,7 @@ class DreamedEpisode:
         return True
 
     def would_write(self, tool: str = "*", /, **args: Any) -> tuple[Step, ...]:
-        """A call would have changed the world so; gives the calls that fit. See `effects`."""
+        """Assert a call that would have changed the environment; return the calls. See `effects`."""
         __tracebackhide__ = True
         expected = self._expected(tool, args)
         matches = tuple(step for step in self.effects if expected.fits(step))
@@ -226,23 +226,23 @@ class DreamedEpisode:
         return matches
 
     def would_write_nothing(self) -> Literal[True]:
-        """The world would be as it was before."""
+        """Assert that the environment would be unchanged."""
         __tracebackhide__ = True
         if self.effects:
             self._fail(
-                f"{len(self.effects)} calls would have changed the world, first {self.effects[0].call}"
+                f"{len(self.effects)} calls would have changed the environment, first {self.effects[0].call}"
             )
         return True
 
     def passed(self) -> Literal[True]:
-        """The task's `expect` and checker hold."""
+        """Assert that the verdict of `expect` and the checker is passed."""
         __tracebackhide__ = True
         if self.verdict is not Verdict.PASSED:
             self._fail(f"the verdict is {self.verdict.value}, expected passed: {clean(self.reason)}")
         return True
 
     def to_json(self) -> dict[str, JsonValue]:
-        """The episode as data, without clock times and random ids: the same for every replay."""
+        """Return the episode as data, without times and random IDs: equal for every replay."""
         return _steady(episode_to_record(self.record))
 
     def __str__(self) -> str:
@@ -254,7 +254,7 @@ class DreamedEpisode:
         return f"<DreamedEpisode {self.record.id}: {len(self.calls)} calls, {self.stop}>"
 
     def _expected(self, tool: str, args: dict[str, Any]) -> Expected:
-        """Refuse a name that no tool or argument has: it would make `not_called` hold for ever."""
+        """Refuse unknown tool or argument names: `not_called` would always pass with them."""
         __tracebackhide__ = True
         if self._tools and tool not in self._tools and not set(tool) & set("*?["):
             hint = _hint(tool, self._tools, "it has")
@@ -267,7 +267,7 @@ class DreamedEpisode:
         return Expected(tool, args)
 
     def _taken_by(self, tool: str) -> set[str] | None:
-        """The arguments that tools of this name or pattern take; None where one may take any."""
+        """Return the arguments of tools with this name or pattern; None if one accepts any."""
         named = [known for known in self._tools if fnmatchcase(known, tool)]
         if not named or any(known not in self._arguments for known in named):
             return None
@@ -281,7 +281,7 @@ class DreamedEpisode:
         )
 
     def _instead(self, expected: Expected) -> str:
-        """How calls of the same tool differ from the one that was expected."""
+        """Describe how calls of the same tool differ from the expected one."""
         same = ((step, expected.unlike(step)) for step in self.calls if expected.names(step))
         return "".join(f"\n  step {step.number}: {'; '.join(unlike)}" for step, unlike in same if unlike)
 
@@ -307,7 +307,7 @@ def _text(content: JsonValue) -> str:
 
 
 def _steady(record: JsonValue) -> dict[str, JsonValue]:
-    """Without what differs each time: clocks, paths, and ids that a model or the framework draws."""
+    """Remove what varies: times, paths, and random IDs of a model or the framework."""
     steady = {name: value for name, value in record.items() if name not in _VARIES}
     steady["transitions"] = [
         {name: value for name, value in transition.items() if name not in _VARIES}

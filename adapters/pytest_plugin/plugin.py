@@ -1,7 +1,7 @@
-"""What pytest loads: options, ini, the mark, the `dream` fixture and what is told at the end.
+"""The pytest plugin: options, ini keys, the mark, the `dream` fixture and the final report.
 
-Loaded in every project that has the kit installed, so nothing of the kit is imported before a test asks for
-the fixture.
+pytest loads it in every project with the kit installed, so it imports nothing of the kit before a test
+requests the fixture.
 """
 
 import os
@@ -19,31 +19,31 @@ RECORDED = "dream_recorded"
 
 
 class RecordMode(StrEnum):
-    """When real tools run, to be recorded."""
+    """When real tools run for recording."""
 
     NONE = "none"  # never
-    ONCE = "once"  # for a test that has no recording
-    NEW = "new"  # for a run that the recording does not answer
+    ONCE = "once"  # if a test has no recording
+    NEW = "new"  # if the recording does not answer a run
     ALL = "all"  # always
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Say what can be asked for."""
+    """Register the options."""
     group = parser.getgroup("dream", "dreams (dreamgym-kit)")
     group.addoption(
         "--dream-record",
         choices=[mode.value for mode in RecordMode],
         default=None,
         dest="dream_record",
-        help="When the REAL tools of a test's agent run, to be recorded: none (default): never; once: where "
-        "the test has no cassette; new: also where its cassette does not answer; all: always.",
+        help="When to run the REAL tools of a test's agent for recording: none (default): never; once: if "
+        "the test has no cassette; new: also if its cassette lacks an answer; all: always.",
     )
     parser.addini(
         "dream_record",
-        "default of --dream-record; not heeded where CI is set (none holds there)",
+        "default of --dream-record; ignored if CI is set (then: none)",
         default="none",
     )
-    parser.addini("dream_cassettes", "folder of the cassettes, beside the test", default="cassettes")
+    parser.addini("dream_cassettes", "folder of the cassettes, relative to the test", default="cassettes")
     parser.addini(
         "dream_models",
         "which chat models of the agent are recorded and replayed: auto (a provider's), recorded, live",
@@ -52,20 +52,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the mark known, refuse an ini that says nothing known, and take `addopts` for the ini that it is.
+    """Register the mark, check the ini values, and treat `addopts` like the ini.
 
     Raises:
-        pytest.UsageError: names the key and what it may be.
+        pytest.UsageError: names the key and its valid values.
     """
     config.addinivalue_line(
         "markers",
-        "dream(cassette, models, buffer, settings, environment): how the test's `dream` fixture dreams "
+        "dream(cassette, models, buffer, settings, environment): options of the test's `dream` fixture "
         "(dreamgym-kit, docs/pytest.md)",
     )
     for key, known in (("dream_record", tuple(RecordMode)), ("dream_models", MODELS)):
         value = config.getini(key)
         if value not in known:
-            raise pytest.UsageError(f"{key}: '{value}' is none of {', '.join(known)}")
+            raise pytest.UsageError(f"{key}: '{value}' is not one of {', '.join(known)}")
     if hasattr(config, "workerinput"):
         config.option.dream_record = config.workerinput["dream_record"]
     elif _in_ci() and not _on_command_line(config):
@@ -74,18 +74,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a worker of pytest-xdist what was decided: it would read `PYTEST_ADDOPTS` for itself."""
+    """Pass the mode to a pytest-xdist worker, which would read `PYTEST_ADDOPTS` itself."""
     node.workerinput["dream_record"] = node.config.option.dream_record
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    """Say beforehand that real tools may run."""
+    """Announce that real tools may run."""
     mode = mode_of(config)
     return f"dream: record {mode}: REAL TOOLS RUN where a dream is recorded" if mode != "none" else None
 
 
 def mode_of(config: pytest.Config) -> str:
-    """When real tools run: the command line's word, else the ini's, which is heeded outside CI only."""
+    """Return when real tools run: from the command line, else from the ini, except in CI."""
     mode: str | None = config.getoption("dream_record")
     if mode is None and not _in_ci():
         mode = config.getini("dream_record")
@@ -97,12 +97,12 @@ def _in_ci() -> bool:
 
 
 def _on_command_line(config: pytest.Config) -> bool:
-    """Whether the option stands on the command line: `addopts` puts it there for every machine."""
+    """Return whether a user typed the option; `addopts` would set it on every machine."""
     return any(str(arg).split("=")[0] == "--dream-record" for arg in config.invocation_params.args)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say which cassettes were written; they are to be looked at before they are kept."""
+    """List the written cassettes, so that they are reviewed."""
     reports = [report for group in terminalreporter.stats.values() for report in group]
     written = {
         str(value)
@@ -118,7 +118,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture
 def dream(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Dream]":
-    """Runs an agent in a dream: `episode = dream.run(graph, "Please cancel order o1.")`."""
+    """Run an agent in a dream: `episode = dream.run(graph, "Please cancel order o1.")`."""
     from dreamgym_kit.adapters.pytest_plugin.dream import dream_of
 
     with dream_of(request.node, tmp_path_factory.mktemp("dream")) as dream:

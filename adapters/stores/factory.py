@@ -1,7 +1,7 @@
-"""A buffer as settings want it, wherever it lies: with their embedder and, where it is written, their room.
+"""Open the buffer that settings name, with their embedder and, for writing, their size limits.
 
-Decides which store stands behind a place: a file is SQLite; an address is opened by the adapter of its
-scheme, which is imported here and nowhere else, and only then.
+A file is an SQLite buffer. A URL is opened by the adapter of its scheme, which is imported only then and only
+here.
 """
 
 import os
@@ -17,7 +17,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from dreamgym_kit.adapters.embedders.choosing import embedder_of
-from dreamgym_kit.adapters.stores.outbox import BufferedStore, Spool, warned
+from dreamgym_kit.adapters.stores.outbox import BufferedStore, Outbox, warn_waiting
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.dream.faults import took_effect
 from dreamgym_kit.errors import RunDirectoryError, UserError, require_extra
@@ -30,18 +30,18 @@ from dreamgym_kit.settings.buffer_url import SCHEMES, Address, Place, place_of
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.types import Reply, Transition, history_digest
 
-# Module, function and extra of what opens the addresses of a scheme. It is given what `open_store` is given,
-# and connects before it returns. It raises `StoreUnavailable` where no server answers in time, another
-# `StoreError` or `UserError` where asking again cannot help: a wrong key, a tenant that there is not.
+# Module, function and extra for each URL scheme. The function takes the arguments of `open_store` and
+# connects before it returns. It raises `StoreUnavailable` if no server answers in time, another `StoreError`
+# or a `UserError` if retrying cannot help, such as a wrong key or a missing tenant.
 _WEAVIATE = ("dreamgym_kit.adapters.stores.weaviate", "open_weaviate", "weaviate")
 _ADAPTERS = dict.fromkeys(SCHEMES, _WEAVIATE)
 
-SPOOLS = ".spool"  # a folder beside the runs
+OUTBOX_FOLDER = ".spool"  # a folder in the runs directory
 MOST_CHECKED = 20_000  # rows; about a second
-SALT = ".salt"  # what the name of a buffer's salt ends with
+SALT = ".salt"  # suffix of a salt file
 _SALT_BYTES = 32
-_OWN_SALT = secrets.token_bytes(_SALT_BYTES)  # of buffers that are in this process alone
-_ADDRESSES: WeakKeyDictionary[TransitionStore, Address] = WeakKeyDictionary()  # of what was opened here
+_OWN_SALT = secrets.token_bytes(_SALT_BYTES)  # for buffers that exist only in this process
+_ADDRESSES: WeakKeyDictionary[TransitionStore, Address] = WeakKeyDictionary()  # of stores opened here
 
 
 def open_store(
@@ -52,10 +52,10 @@ def open_store(
     embedder: Embedder | None = None,
     room: Room | None = None,
 ) -> TransitionStore:
-    """Open the buffer at a place; without an embedder it is for reading in order, not for questions.
+    """Open the buffer at a place; without an embedder it can be scanned but not searched.
 
     Raises:
-        StoreError: it cannot be opened; `StoreUnavailable` where its server does not answer.
+        StoreError: it cannot be opened; `StoreUnavailable` if its server does not answer.
         MissingExtra: the scheme's package is not installed.
     """
     if not isinstance(place, Address):
@@ -69,55 +69,55 @@ def open_store(
 
 
 def open_to_search(place: Place, settings: Settings) -> TransitionStore:
-    """Open a buffer for questions; it is not written.
+    """Open a buffer read-only for search.
 
     Raises:
-        StoreError: it cannot be opened, or its vectors are those of another embedder than settings name.
-        UserError: settings name no embedder that can be had.
+        StoreError: it cannot be opened, or its vectors come from another embedder than that of the settings.
+        UserError: the embedder of the settings is not available.
     """
     return open_store(place, settings, embedder=embedder_of(settings))
 
 
 def foreign_embedder(store: TransitionStore) -> str | None:
-    """Names the embedder of a store's vectors where it was not given: then search goes by words only."""
+    """Return the name of a store's embedder if it is missing, so that search uses words only; else None."""
     foreign = getattr(store, "foreign_embedder", None)
     return foreign if isinstance(foreign, str) else None
 
 
 def is_far(store: TransitionStore | None) -> bool:
-    """Whether a question to a store goes over a network; an event loop is not to wait for that."""
+    """Return whether reads of a store use the network, so that an event loop must not block on them."""
     return bool(getattr(store, "far", False))
 
 
-def spool_of(address: Address, settings: Settings) -> Spool:
-    """The file beside the runs in which rows wait for a server."""
-    return Spool(settings.resolve(settings.runs) / SPOOLS / f"{address.name}.jsonl")
+def outbox_of(address: Address, settings: Settings) -> Outbox:
+    """Return the outbox of a server, in the runs directory."""
+    return Outbox(settings.resolve(settings.runs) / OUTBOX_FOLDER / f"{address.name}.jsonl")
 
 
 @contextmanager
 def opened_to_add(
     place: Place, settings: Settings, *, tell: Callable[[str], None] | None = None
 ) -> Iterator[SqliteStore | BufferedStore]:
-    """Open a buffer to add rows, with the room that settings give it; what waits for its server is delivered.
+    """Open a buffer to add rows, with the size limits of the settings, and deliver its outbox.
 
-    A server that is away is no error: rows wait in a file until it answers. What has no room leaves at the
-    latest when this ends, and is told; so is what still waits for a server then, with what to type.
+    An unreachable server raises nothing: rows wait in the outbox. On leaving, rows beyond the limits are
+    evicted. `tell` reports their number, and how to deliver the rows that still wait.
 
     Raises:
         StoreError: see `open_to_search`.
         UserError: see `open_to_search`.
     """
-    opened = _open_to_add(place, settings, room=room_of(settings.replay), tell=tell or warned)
+    opened = _open_to_add(place, settings, room=room_of(settings.replay), tell=tell or warn_waiting)
     with closing(opened) as store:
         yield store
         left = store.make_room()
         if left and tell is not None:
             tell(
-                f"{left} transitions left {place} for want of room: settings [replay] rows, dreamt_share and "
-                "dreamt_days say how much there is, and real ones leave last."
+                f"{left} recordings were evicted from {place}: it reached a limit of [replay] (rows, "
+                "dreamt_share or dreamt_days). Real recordings are evicted last."
             )
         if isinstance(place, Address) and isinstance(store, BufferedStore) and store.waiting:
-            (tell or warned)(format_waiting(store.waiting, place, settings))
+            (tell or warn_waiting)(format_waiting(store.waiting, place, settings))
 
 
 def _open_to_add(
@@ -128,7 +128,7 @@ def _open_to_add(
         return SqliteStore(place, embedder=embedder, room=room)
     opened = BufferedStore(
         lambda: open_store(place, settings, read_only=False, embedder=embedder, room=room),
-        spool_of(place, settings),
+        outbox_of(place, settings),
         tell=tell,
     )
     _ADDRESSES[opened] = place
@@ -136,23 +136,24 @@ def _open_to_add(
 
 
 def salt_file(place: Place, settings: Settings) -> Path:
-    """Where the salt of a buffer's marks is kept: beside the file, or for a server beside the runs."""
+    """Return the path of a buffer's salt: next to the file, or for a server in the runs directory."""
     if isinstance(place, Address):
-        return settings.resolve(settings.runs) / SPOOLS / f"{place.name}{SALT}"
+        return settings.resolve(settings.runs) / OUTBOX_FOLDER / f"{place.name}{SALT}"
     return place.with_name(f"{place.name}{SALT}")
 
 
 def salt_of(store: TransitionStore | None, settings: Settings) -> bytes | None:
-    """What marks of secrets are made with in a buffer; made when first asked for, readable by its owner.
+    """Return the salt for the marks that replace secrets in a buffer; only its owner can read a new one.
 
-    A buffer that no other process can open has the salt of this one; so has one beside which nothing can be
-    written: there no recorded mark is met again, and calls with secrets are unanswered. None: marks keep no
-    identity.
+    A buffer that no other process can open uses this process's salt, and so does one whose salt file cannot
+    be
+    written: recorded marks then match no secret, and calls with secrets are unanswered. None: marks do not
+    distinguish secrets.
 
     Raises:
-        UserError: the file is no salt.
+        UserError: the file is not a salt.
     """
-    store = getattr(store, "store", store)  # a view of it
+    store = getattr(store, "store", store)  # unwrap a view
     if not getattr(store, "salted", True):
         return None
     if store is None or not (isinstance(store, SqliteStore) or store in _ADDRESSES):
@@ -162,10 +163,10 @@ def salt_of(store: TransitionStore | None, settings: Settings) -> bytes | None:
 
 
 def salt_at(path: Path) -> bytes | None:
-    """The salt in a file, which is made if it is not there; None where it can be neither made nor read.
+    """Return the salt in a file, created if it is absent; None if it can be neither created nor read.
 
     Raises:
-        UserError: the file is no salt.
+        UserError: the file is not a salt.
     """
     try:
         if not path.exists():
@@ -177,8 +178,8 @@ def salt_at(path: Path) -> bytes | None:
         salt = b""
     if len(salt) != _SALT_BYTES:
         raise UserError(
-            f"{path} is no salt (64 hex digits); put back the one that the buffer's marks were made with, or "
-            "delete it: then no recorded secret is met again."
+            f"{path} is not a salt (64 hex digits). Restore the one with which the buffer was recorded, or "
+            "delete the file: then recorded marks match no secret, and calls with secrets are unanswered."
         )
     return salt
 
@@ -189,60 +190,60 @@ def _make_salt(path: Path) -> None:
     with os.fdopen(os.open(made, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
         file.write(f"{secrets.token_hex(_SALT_BYTES)}\n")
     try:
-        os.link(made, path)  # of two processes that make it at once, one does
+        os.link(made, path)  # fails if another process was first
     except FileExistsError:
         return
-    except OSError:  # no links there
+    except OSError:  # no hard links on this file system
         made.rename(path)
     finally:
         made.unlink(missing_ok=True)
     buffer = path.with_suffix("")
     with buffer.open("rb") if buffer.is_file() else nullcontext(()) as lines:
         if any(b"<masked:" in line for line in lines):
-            warned(
-                f"{path} was not there, and {buffer} holds marks of secrets: none of them is met again. "
-                f"Copy the {path.name} that lay beside the buffer over it."
+            warn_waiting(
+                f"{path} was missing, but {buffer} has marks of secrets: none of them matches a secret now. "
+                f"Overwrite it with the {path.name} that was next to the original buffer."
             )
 
 
 def holds_secrets(store: TransitionStore, place: Place, settings: Settings) -> int:
-    """How many rows of a buffer today's rules would mask, once for each set of rules; 0 where that is known.
+    """Count the rows of a buffer that the current masking rules would change; 0 if they were checked before.
 
-    A buffer of more rows than `MOST_CHECKED` is not read; `buffer scrub` reads any.
+    A buffer of more rows than `MOST_CHECKED` is not read; `buffer scrub` reads every buffer.
     """
     path, rules = salt_file(place, settings), rules_digest()
     salt = salt_of(store, settings)
     if not path.exists() or path.read_text("ascii").split("\n")[1] == rules or store.count() > MOST_CHECKED:
         return 0
     found = len(to_mask(store, process_masker(settings.experience.key_env, salt=salt)))
-    with suppress(RunDirectoryError):  # then it is said again
+    with suppress(RunDirectoryError):  # then the next run checks and reports again
         write_atomically(path, f"{path.read_text('ascii').split()[0]}\n{rules}\n".encode(), mode=0o600)
     return found
 
 
 def address_of(store: TransitionStore) -> str:
-    """By what another process opens the same buffer.
+    """Return the file path or URL by which another process opens the buffer.
 
     Raises:
-        UserError: it is in this process alone.
+        UserError: it exists only in this process.
     """
     if isinstance(store, SqliteStore):
         return str(store.path.absolute())
     if store in _ADDRESSES:
         return str(_ADDRESSES[store])
     raise UserError(
-        f"a buffer of type {type(store).__name__} is in this process alone, and workers run in processes of "
-        "their own; give it as a file or an address. Nothing was run."
+        f"a buffer of type {type(store).__name__} exists only in this process, and workers are other "
+        "processes; pass a file or a URL. Nothing was run."
     )
 
 
 @contextmanager
 def opened_again(spec: Mapping[str, Any] | None, settings: Settings) -> Iterator[TransitionStore | None]:
-    """The buffer of `address_of` in another process; what has no room leaves with the first one's closing.
+    """Open the buffer of `address_of` in another process; the first process evicts rows when it closes it.
 
     Args:
-        spec: its "address", and whether to "write" to it; None: there is none.
-        settings: whose embedder it is searched with.
+        spec: "address", and "write" for whether rows are added; None: no buffer.
+        settings: name the embedder for search.
     """
     if spec is None:
         yield None
@@ -258,12 +259,12 @@ def opened_again(spec: Mapping[str, Any] | None, settings: Settings) -> Iterator
 
 
 def _tell_stderr(text: str) -> None:
-    """A worker has nobody but its stderr to tell."""
+    """Report on stderr, a worker's only output."""
     sys.stderr.write(f"{text}\n")
 
 
 def added_since(store: SqliteStore | BufferedStore) -> Callable[[], int]:
-    """Counts the rows that are put from now on and were new; those that wait for their server too."""
+    """Return a counter of the new rows that are put from now on, including waiting ones."""
 
     def count() -> int:
         return store.added if isinstance(store, BufferedStore) else store.count()
@@ -273,28 +274,28 @@ def added_since(store: SqliteStore | BufferedStore) -> Callable[[], int]:
 
 
 def waiting_part(store: SqliteStore | BufferedStore) -> str:
-    """What is to be said behind "were added to ...": how many of all rows wait; nothing where none does."""
+    """Format the number of waiting rows, to follow "added to BUFFER"; empty if none wait."""
     waiting = store.waiting if isinstance(store, BufferedStore) else 0
-    return f" ({waiting} wait for it)" if waiting else ""
+    return f" ({waiting} wait in the outbox)" if waiting else ""
 
 
 def waiting_for(place: Place, settings: Settings) -> int:
-    """How many rows wait for the server of a place."""
-    return len(spool_of(place, settings).ids()) if isinstance(place, Address) else 0
+    """Return the number of rows in the outbox of a place."""
+    return len(outbox_of(place, settings).ids()) if isinstance(place, Address) else 0
 
 
 def format_waiting(count: int, address: Address, settings: Settings) -> str:
-    """That rows wait for a server, and what to type."""
-    file = shlex.quote(str(spool_of(address, settings).path))
+    """Format the number of waiting rows and the command that delivers them."""
+    file = shlex.quote(str(outbox_of(address, settings).path))
     typed = f"dreamgym-kit buffer flush {file} --buffer {shlex.quote(str(address))}"
-    return f"recordings that wait for {address} and are not in it yet: {count}; deliver them: {typed}"
+    return f"recordings in the outbox for {address}: {count}; deliver them: {typed}"
 
 
 def masked_rows(episode: Sequence[Transition], masker: Masker) -> list[Transition]:
-    """The recordings of one episode, in order, as a masker has them; the same objects where nothing changes.
+    """Mask the recordings of one episode, given in order; unchanged ones stay the same objects.
 
-    The state that a call met is named by the writes before it, so it changes with their arguments; and so
-    does a row's id with all of these.
+    The state before a call is identified by the writes before it, so masking their arguments changes it, and
+    with it the row's ID.
     """
     states, before, after = {"": ""}, list[str](), list[str]()
     rows = []
@@ -315,7 +316,7 @@ def masked_rows(episode: Sequence[Transition], masker: Masker) -> list[Transitio
 
 
 def to_mask(store: TransitionStore, masker: Masker) -> dict[str, Transition]:
-    """By id, each row of a store that a masker would have otherwise, as it would have it."""
+    """Return, by ID, the masked form of each row of a store that a masker would change."""
     touched = {
         _episode(row)
         for row in store.scan()
@@ -339,16 +340,16 @@ def _episode(row: Transition) -> tuple[str, ...]:
     return row.tenant, str(row.environment), row.episode
 
 
-def put_in_place(store: TransitionStore, masked: Mapping[str, Transition], kept: Path) -> None:
-    """Put rows in the place of those with other ids; whole episodes, so that their calls stay in order.
+def put_in_place(store: TransitionStore, masked: Mapping[str, Transition], backup: Path) -> None:
+    """Replace rows by masked ones with other IDs; whole episodes, so that their calls stay in order.
 
-    `kept`: a file that the new rows are in until all of them are stored: import it after a break-off.
+    `backup`: a file that has the new rows until all are stored; import it after an interruption.
     """
     touched = {_episode(row) for row in masked.values()}
     rows = [row for row in store.scan() if _episode(row) in touched]
     new = [masked.get(row.id, row) for row in rows]
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.write_text("".join(f"{dump_transition(row)}\n" for row in new), "ascii")
+    backup.parent.mkdir(parents=True, exist_ok=True)
+    backup.write_text("".join(f"{dump_transition(row)}\n" for row in new), "ascii")
     store.remove([row.id for row in rows])
     store.put(new)
-    kept.unlink()
+    backup.unlink()

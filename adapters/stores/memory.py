@@ -1,6 +1,6 @@
 """A store in memory, for tests and for Python callers that need no file.
 
-Keeps all of the port's promise but the durable part: what was put is gone when the process ends.
+It implements the whole interface except durability: its rows end with the process.
 """
 
 import threading
@@ -34,16 +34,16 @@ from dreamgym_kit.types import Environment, Source, Transition
 class MemoryStore:
     """Implements `interfaces.TransitionStore` over a dict; threads may share it.
 
-    Keeps each transition as text, as a file would: who changes an answer that was read from here
-    changes nobody else's, and what no file could take is refused here too.
+    Each transition is stored as text, as in a file: changing an answer that was read does not change the
+    stored one, and what has no JSON form is refused.
     """
 
     def __init__(self, *, path: Path | None = None, salted: bool = True) -> None:
-        """Make an empty one.
+        """Create an empty store.
 
         Args:
-            path: the file that it stands for, if any; `dreamgym.lock` is beside that.
-            salted: whether marks of secrets keep identity, which they do in this process alone.
+            path: the file that it represents, if any; `dreamgym.lock` is next to it.
+            salted: whether equal secrets get equal marks (within this process).
         """
         self.path, self.salted = path, salted
         self._lines: dict[str, tuple[tuple[str, Environment, str, str], str]] = {}  # id -> (place, JSON)
@@ -72,13 +72,13 @@ class MemoryStore:
     def scan(
         self, *, tenant: str | None = None, tool: str | None = None, environment: Environment | None = None
     ) -> Iterator[Transition]:
-        """See `TransitionStore.scan`; rows that are put after the first one was asked for are left out."""
+        """See `TransitionStore.scan`; rows added during the scan are left out."""
         for (its_tenant, its_world, its_tool, _), line in self._rows():
             if tenant in (None, its_tenant) and environment in (None, its_world) and tool in (None, its_tool):
                 yield load_transition(line)
 
     def search(self, query: HybridQuery) -> list[Hit]:
-        """See `TransitionStore.search`; looks at every row."""
+        """See `TransitionStore.search`; compares every row."""
         from dreamgym_kit.adapters.embedders.models import HashedEmbedder
 
         embedder = HashedEmbedder()
@@ -134,7 +134,7 @@ class MemoryStore:
 
     def _refuse_closed(self) -> None:
         if self._closed:
-            raise StoreError("memory: this store was closed; what it held is gone")
+            raise StoreError("memory: this store was closed; its rows are gone")
 
 
 def _place(transition: Transition) -> tuple[str, Environment, str, str]:

@@ -1,15 +1,15 @@
-"""A buffer behind an address, to be written: what its server cannot take now waits in a file and follows.
+"""Buffer recordings for a server that may be unreachable; an outbox file holds what it could not take.
 
-The file is JSON lines in the form of `buffer export`, so `buffer import` reads it too. An add is on the disk
-when it returns; a line that a killed process left half was never acknowledged, and goes at the next add.
-Ids are made of content, so delivering twice is delivering once: what is delivered is removed only after the
-store acknowledged it, and a delivery killed in between is repeated. Adding takes a short lock, delivering
-another: nobody who adds waits for a network. Lines that somebody made unreadable are never removed.
+The outbox is JSON Lines in the form of `buffer export`, so `buffer import` reads it too. `add` returns after
+the rows are on disk; a torn last line was never acknowledged, and the next `add` removes it.
+Row IDs are content hashes, so a repeated delivery stores nothing twice: rows are removed only after the store
+acknowledged them, and an interrupted delivery is repeated. Adding and delivering use separate locks, so an
+`add` never waits for the network. Unreadable lines are never removed.
 
-A server that was away is tried again, but not before `RETRY_S` have passed for each second that it took to
-fail, so that a run whose server is away hardly waits for it. Nothing overtakes: while rows wait, new ones go
-behind them. Reading never looks into the file: what waits is delivered first, and where that cannot be, or
-the server is away, the question fails by name instead of being answered from half a buffer.
+After a failed attempt the server is left alone for `RETRY_S` times the seconds that the attempt took, so
+that an unreachable server hardly slows a run. Order is preserved: while rows wait, new rows queue behind
+them. Reads never use the outbox: it is delivered first, and if that fails the read raises an error, because
+the answer would come from an incomplete buffer.
 """
 
 import threading
@@ -30,15 +30,15 @@ from dreamgym_kit.rollout.line_log import append_lines, read_lines
 from dreamgym_kit.types import Environment, Transition
 
 RETRY_S = 15.0
-_BATCH_ROWS = 200  # of one message to a server: what it took is not sent again
+_BATCH_ROWS = 200  # per request; acknowledged requests are not resent
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """What became of the rows that waited."""
+    """The result of a delivery."""
 
-    sent: int = 0  # that the store has now
-    new: int = 0  # of these, how many it did not have before
+    sent: int = 0  # rows that the store acknowledged
+    new: int = 0  # of these, rows that the store did not have before
     unreadable: tuple[str, ...] = ()  # "FILE:7: why"; such lines stay in the file
 
 
@@ -46,15 +46,15 @@ class Delivered:
 class _Line:
     number: int
     raw: bytes
-    end: int  # offset behind it
-    row: Transition | str  # or why it is none
+    end: int  # byte offset of the next line
+    row: Transition | str  # or why it cannot be read
 
 
-class Spool:
-    """Rows that wait for one buffer.
+class Outbox:
+    """Rows that wait for one buffer server.
 
     Args:
-        path: the file; it and its folder are made when the first row is added.
+        path: the file; created with its folder by the first `add`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -62,10 +62,10 @@ class Spool:
         self._lock = path.with_suffix(".lock")
 
     def add(self, transitions: Sequence[Transition]) -> None:
-        """Keep rows behind those that wait; they survive a killed process and a power cut from then on.
+        """Append rows durably: after the return they survive a killed process and a power cut.
 
         Raises:
-            StoreError: they cannot be kept, and none was.
+            StoreError: the file cannot be written; no row was added.
         """
         with storable(self.path):
             data = b"".join(dump_transition(row).encode("ascii") + b"\n" for row in transitions)
@@ -75,18 +75,18 @@ class Spool:
                 append_lines(self.path, data, sync=True)
 
     def ids(self) -> set[str]:
-        """The rows that wait."""
+        """Return the IDs of the waiting rows."""
         return {line.row.id for line in self._lines() if isinstance(line.row, Transition)}
 
     def waits(self) -> bool:
-        """Whether anything is to be delivered."""
+        """Return whether any row waits."""
         try:
             return self.path.stat().st_size > 0
         except OSError:
             return False
 
     def state(self) -> tuple[int, int] | None:
-        """Changes whenever rows are added or removed; None: nothing waits."""
+        """Return (inode, size), which changes whenever rows are added or removed; None if no row waits."""
         try:
             status = self.path.stat()
         except OSError:
@@ -94,18 +94,20 @@ class Spool:
         return status.st_ino, status.st_size
 
     def deliver(self, store: TransitionStore, progress: Callable[[int], None] = lambda _: None) -> Delivered:
-        """Put what waits into a store, oldest first, and remove it here; `progress` is told how many so far.
+        """Send the waiting rows to a store, oldest first, and remove them here.
+
+        `progress` is called with the number of rows sent so far.
 
         Raises:
-            StoreError: the store is away or refused; what it did not acknowledge still waits.
-            RunDirectoryError: another process delivers just now.
+            StoreError: the store is unreachable or refused; unacknowledged rows stay.
+            RunDirectoryError: another process is delivering.
         """
         if not self.waits():
             return Delivered()
         with RunLock(self.path.with_suffix(".delivering")):
             # An interrupted put can leave rows that the store's indexes miss, so resend rows even if known.
             put: Callable[[Sequence[Transition]], int] = getattr(store, "put_again", store.put)
-            sent = new = done = 0  # `done`: offset up to which all was acknowledged, or cannot be read
+            sent = new = done = 0  # `done`: every line before this offset is acknowledged or unreadable
             unreadable: list[_Line] = []
             try:
                 for lines in batches(((line, len(line.raw)) for line in self._lines()), _BATCH_ROWS):
@@ -115,19 +117,19 @@ class Spool:
                     unreadable += [line for line in lines if not isinstance(line.row, Transition)]
                     done = lines[-1].end
                     progress(sent)
-            finally:  # what a store that went away half-way acknowledged is not sent again
+            finally:  # after an error midway, acknowledged rows are not resent
                 self._remove(done, unreadable)
         return Delivered(sent, new, tuple(f"{self.path}:{line.number}: {line.row}" for line in unreadable))
 
     def _lines(self) -> Iterator[_Line]:
-        """Whole lines only: what stands behind the last line's end is being written, or never was."""
+        """Yield complete lines; bytes after the last line end are unfinished or torn."""
         with self._named("read"):
             for number, (start, raw) in enumerate(read_lines(self.path), 1):
                 if raw.strip():
                     yield _Line(number, raw, start + len(raw), _row(raw))
 
     def _remove(self, done: int, lines: Sequence[_Line]) -> None:
-        """Take out what was delivered; what others added meanwhile stands behind it and stays."""
+        """Remove delivered rows and keep those that others appended meanwhile."""
         if not done:
             return
         with self._named("written"), locked(self._lock):
@@ -146,11 +148,11 @@ class Spool:
             yield
         except (OSError, RunDirectoryError) as refusal:
             error = refusal.__cause__ if isinstance(refusal, RunDirectoryError) else refusal
-            if not isinstance(error, OSError):  # a link in its place
+            if not isinstance(error, OSError):  # such as a symbolic link at its path
                 raise
             reason = error.strerror or type(error).__name__
             raise StoreError(
-                f"{self.path}: cannot be {action} ({reason}); recordings wait there for a server that is away"
+                f"{self.path}: cannot be {action} ({reason}); it holds recordings for an unreachable server"
             ) from error
 
 
@@ -163,30 +165,30 @@ def _row(raw: bytes) -> Transition | str:
 
 @runtime_checkable
 class MakesRoom(Protocol):
-    """A store that lets rows go by itself where `room` was given, and can say how many."""
+    """A store that evicts rows by itself when it has a `room` limit, and counts them."""
 
     def make_room(self) -> int:
-        """Let go what has no room now; gives how many rows did so since it was opened."""
+        """Evict rows beyond the limit; return the number evicted since the store was opened."""
         ...
 
 
-def warned(text: str) -> None:
-    """Tell where nobody said how: rows that wait are never kept quiet."""
+def warn_waiting(text: str) -> None:
+    """Issue a Python warning: the default `tell`, so that waiting rows never go unnoticed."""
     warnings.warn(text.removeprefix("warning: "), stacklevel=2)
 
 
 class BufferedStore:
-    """Implements `interfaces.TransitionStore` over one that may be away.
+    """Implements `interfaces.TransitionStore` over a store that may be unreachable.
 
     Args:
-        connect: opens the store; asked again after it raised `StoreUnavailable`.
-        spool: what waits for it.
-        tell: hears in a sentence when rows begin to wait, and when those that waited were delivered.
-        retry_s: how long puts leave a server alone that was away, for each second (at least one) that it
-            took to find out.
+        connect: opens the store; called again after it raised `StoreUnavailable`.
+        outbox: holds the rows that the store could not take.
+        tell: called with a sentence when rows begin to wait and when they were delivered.
+        retry_s: pause before the next attempt, in seconds for each second (at least one) that the failed
+            attempt took.
 
     Raises:
-        StoreError: the store cannot be used, however often one asks; that it is away is no error here.
+        StoreError: the store refuses permanently; an unreachable store raises nothing here.
     """
 
     far = True  # see `factory.is_far`
@@ -194,22 +196,22 @@ class BufferedStore:
     def __init__(
         self,
         connect: Callable[[], TransitionStore],
-        spool: Spool,
+        outbox: Outbox,
         *,
-        tell: Callable[[str], None] = warned,
+        tell: Callable[[str], None] = warn_waiting,
         retry_s: float = RETRY_S,
     ) -> None:
         self._connect = connect
-        self._spool = spool
+        self._outbox = outbox
         self._tell = tell
         self._retry_s = retry_s
         self._lock = threading.RLock()
         self._again_at = 0.0
-        self._read = spool.state()  # of the spool when `_waiting` was what waits there
-        self._waiting = spool.ids()
+        self._read = outbox.state()  # outbox state from which `_waiting` was read
+        self._waiting = outbox.ids()
         self._announced = False
         self._closed = False
-        self.added = 0  # rows that puts called new, whether the server has them or they wait
+        self.added = 0  # new rows of all puts, delivered or waiting
         self._store: TransitionStore | None = None
         began = time.monotonic()
         try:
@@ -220,13 +222,13 @@ class BufferedStore:
 
     @property
     def waiting(self) -> int:
-        """How many rows wait now, whichever process keeps them."""
+        """The number of rows in the outbox now, from any process."""
         with self._lock:
             self._read_waiting()
             return len(self._waiting)
 
     def put(self, transitions: Sequence[Transition]) -> int:
-        """See `TransitionStore.put`; of rows that wait, those count as new that did not wait before."""
+        """See `TransitionStore.put`; rows that go to the outbox are new unless they already wait."""
         with self._lock:
             if self._closed:
                 self._connected()
@@ -251,28 +253,28 @@ class BufferedStore:
         return self._present().search(query)
 
     def remove(self, ids: Sequence[str]) -> int:
-        """See `TransitionStore.remove`; what waits has to be delivered first."""
+        """See `TransitionStore.remove`; the outbox is delivered first."""
         return self._present().remove(ids)
 
     def evict(self, room: Room, *, now: float | None = None) -> int:
-        """See `TransitionStore.evict`; what waits has to be delivered first."""
+        """See `TransitionStore.evict`; the outbox is delivered first."""
         return self._present().evict(room, now=now)
 
     def count(self) -> int:
-        """See `TransitionStore.count`; what waits has to be delivered first."""
+        """See `TransitionStore.count`; the outbox is delivered first."""
         return self._present().count()
 
     def make_room(self) -> int:
-        """Let go what has no room now, where the store is there and does so; gives how many left."""
+        """Evict rows beyond the limit if the store is reachable; return the number evicted."""
         with self._lock:
             store = self._reached()
             if isinstance(store, MakesRoom):
-                with suppress(StoreUnavailable):  # its next opening makes room
+                with suppress(StoreUnavailable):  # the next process that opens it evicts them
                     return store.make_room()
             return 0
 
     def close(self) -> None:
-        """See `TransitionStore.close`; what waits stays where it is."""
+        """See `TransitionStore.close`; waiting rows stay in the outbox."""
         with self._lock:
             self._closed = True
             if self._store is not None:
@@ -285,64 +287,66 @@ class BufferedStore:
         began = time.monotonic()
         try:
             return store.put(transitions)
-        except StoreError as error:  # a key that was revoked meanwhile must not cost a recording either
+        except StoreError as error:  # a key revoked during the run must not lose a recording
             took_s = time.monotonic() - began
             added = self._keep(transitions)
             self._is_away(error, took_s)
             return added
 
     def _keep(self, transitions: Sequence[Transition]) -> int:
-        with storable(self._spool.path):
+        with storable(self._outbox.path):
             fresh = {row.id: row for row in transitions if row.id not in self._waiting}
         if fresh:
-            known = self._spool.state() == self._read
-            self._spool.add(list(fresh.values()))
+            known = self._outbox.state() == self._read
+            self._outbox.add(list(fresh.values()))
             self._waiting |= set(fresh)
             if known:
-                self._read = self._spool.state()
+                self._read = self._outbox.state()
         return len(fresh)
 
     def _reached(self) -> TransitionStore | None:
-        """The store, with nothing waiting for it; None where it is away, or was a moment ago."""
+        """Return the store with an empty outbox; None while it is unreachable or `retry_s` runs."""
         began = time.monotonic()
         if began < self._again_at:
             return None
         try:
             return self._present()
-        except (StoreError, RunDirectoryError) as error:  # the latter: another process delivers just now
+        except (StoreError, RunDirectoryError) as error:  # RunDirectoryError: another process is delivering
             self._is_away(error, time.monotonic() - began)
             return None
 
     def _present(self) -> TransitionStore:
-        """The store, with nothing waiting for it."""
+        """Return the store after delivering the outbox."""
         with self._lock:
             store = self._connected()
             if self._waiting:
                 try:
-                    delivered = self._spool.deliver(store)
+                    delivered = self._outbox.deliver(store)
                 finally:
                     self._read_waiting()
                 if delivered.sent:
                     self._announced = False
-                    self._tell(f"{delivered.sent} recordings that waited were delivered: {self._spool.path}")
+                    self._tell(
+                        f"{delivered.sent} recordings were delivered from the outbox: {self._outbox.path}"
+                    )
             return store
 
     def _connected(self) -> TransitionStore:
         if self._closed:
-            raise StoreError(f"{self._spool.path}: its buffer was closed; open it again")
+            raise StoreError(f"{self._outbox.path}: this buffer was closed; open it again")
         if self._store is None:
             self._store = self._connect()
         return self._store
 
     def _read_waiting(self) -> None:
-        """Know what waits; to read thousands of rows at each try in vain takes long."""
-        state = self._spool.state()
+        """Re-read the outbox only if it changed: thousands of rows take long at each failed attempt."""
+        state = self._outbox.state()
         if state is None or state != self._read:
-            self._waiting, self._read = self._spool.ids(), state
+            self._waiting, self._read = self._outbox.ids(), state
 
     def _is_away(self, error: Exception, took_s: float) -> None:
-        # One that is silent until its deadline holds up who records; asked seldom, it does so little.
+        # A server that never responds blocks recording until the timeout; the pause limits that share.
         self._again_at = time.monotonic() + self._retry_s * max(1.0, took_s)
         if not self._announced:
             self._announced = True
-            self._tell(f"warning: {error}; what is recorded waits in {self._spool.path} meanwhile")
+            self._tell(f"warning: {error}; recordings wait in {self._outbox.path} until it answers")

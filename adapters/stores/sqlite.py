@@ -1,10 +1,10 @@
 """The default store: one SQLite file that several processes can share.
 
-Decides durability and concurrency. A put is one transaction in a write-ahead log: once it returns, a
-killed process loses nothing of it. A power cut may take the last puts unless `survive_power_cut`.
-One connection writes and one reads, each behind its own lock, so threads may share a store and readers
-do not wait for writers. What a row says is its payload; it is checked against its id and its columns
-each time it is read, so that a damaged file is named and never answers for another call.
+Decides durability and concurrency. A put is one transaction in a write-ahead log: after it returns, a
+killed process loses nothing of it. A power cut may lose the last puts unless `survive_power_cut` is set.
+One connection writes and another reads, each with its own lock, so threads may share a store and readers
+do not wait for writers. The payload of a row is authoritative: each read checks it against the row's ID and
+columns, so that a damaged file raises an error and never answers for another call.
 """
 
 import json
@@ -71,17 +71,18 @@ class SqliteStore:
     """Implements `interfaces.TransitionStore` in one file.
 
     Args:
-        path: the file; made when it is absent (its folder must exist).
-        read_only: never writes; works on files and folders that cannot be written.
-        survive_power_cut: wait for the disk at every put (`synchronous=FULL`), slower.
-        lock_wait_s: how long a put waits for other processes before it gives up.
-        embedder: makes the vectors of `search`; the hashed one where the file's vectors are its own or
-            there are none yet.
-        room: what has no room in it leaves after every 1,000 rows that are put, and on closing; None: all
-            stay.
+        path: the file; created if absent (its folder must exist).
+        read_only: write nothing; works on read-only files and folders.
+        survive_power_cut: wait for the disk at every put (`synchronous=FULL`); slower.
+        lock_wait_s: how long a put waits for other writers, in seconds, before it fails.
+        embedder: computes the vectors of `search`; default: the hashed embedder, if the file has its vectors
+        or
+            none.
+        room: size limits; rows beyond them are evicted after every 1,000 new rows and on closing. None: no
+            limits.
 
     Raises:
-        StoreError: no buffer, a newer or damaged one, or one that cannot be opened; nothing was touched.
+        StoreError: not a buffer, newer, damaged or cannot be opened; nothing was changed.
     """
 
     def __init__(
@@ -104,9 +105,9 @@ class SqliteStore:
         self._writer: sqlite3.Connection | None = None
         if is_new(self.path) or (not read_only and is_unsettled(self.path)):
             if read_only:
-                raise StoreError(f"{self.path}: there is no buffer to read; record or import one first")
+                raise StoreError(f"{self.path}: the buffer does not exist; record or import first")
             if not self.path.parent.is_dir():
-                raise StoreError(f"{self.path}: its folder does not exist; make it first")
+                raise StoreError(f"{self.path}: its folder does not exist; create it first")
             create(self.path, lock_wait_s=lock_wait_s)
         self._reader = connect_to_read(self.path, read_only=read_only, lock_wait_s=lock_wait_s)
         self._newest = False
@@ -125,16 +126,18 @@ class SqliteStore:
         self._check_writable("add to it")
         if not transitions:
             return 0
-        rows: list[tuple[object, ...]] = []  # made before anybody has to wait for a lock
+        rows: list[tuple[object, ...]] = []  # built before taking the lock
         searched: dict[object, Searchable] = {}
         with storable(self.path):
             for transition in transitions:
                 row = row_of(transition)
-                if row[0] not in searched:  # of two with one id, the first is kept
+                if row[0] not in searched:  # of two rows with the same ID, keep the first
                     rows.append(row)
                     searched[row[0]] = searchable(transition, str(row[-1]))
         embedder, vectors = self._embedder.chosen(), {}
-        if embedder is not None and embedder.local:  # others wait for the first search: no put for a network
+        if (
+            embedder is not None and embedder.local
+        ):  # remote ones embed at the first search, so that no put waits for a network
             made = embedder.embed([row.text for row in searched.values()])
             vectors = dict(zip(searched, made, strict=True))
         with self._transaction() as writer:
@@ -155,15 +158,15 @@ class SqliteStore:
     def scan(
         self, *, tenant: str | None = None, tool: str | None = None, environment: Environment | None = None
     ) -> Iterator[Transition]:
-        """See `TransitionStore.scan`; rows that are put after the first one was asked for are left out."""
+        """See `TransitionStore.scan`; rows added during the scan are left out."""
         return self._scan(column_filters(tenant=tenant, environment=environment, tool=tool))
 
     def search(self, query: HybridQuery) -> list[Hit]:
         """See `TransitionStore.search`.
 
         Raises:
-            StoreError: also where the vectors are those of an embedder that was not given, and a
-                read-only buffer of an older version.
+            StoreError: also if the vectors' embedder was not given, or for a read-only buffer of an older
+                version.
         """
         search = self._search
         if search is None or not (search.has_vectors or query.words_only):
@@ -171,9 +174,9 @@ class SqliteStore:
         matches = search.best(query)
         rows = self._transitions([match.row for match in matches])
         hits = [Hit(rows[match.row], match.score, match.places) for match in matches if match.row in rows]
-        for hit in hits:  # what the index says of a row is compared with the row itself
+        for hit in hits:  # check the index entry against the row
             if not fits(hit.transition, query):
-                problem = f"transition {hit.transition.id}: its place says something else than its content"
+                problem = f"transition {hit.transition.id}: its index entry differs from its content"
                 raise damaged(self.path, problem)
         return hits
 
@@ -189,7 +192,7 @@ class SqliteStore:
             return drop(writer, self._leaving(writer, to_evict(candidates, room, now=moment)))
 
     def remove(self, ids: Sequence[str]) -> int:
-        """See `TransitionStore.remove`. Its pages keep the bytes until they are written over."""
+        """See `TransitionStore.remove`. The file keeps the bytes until SQLite overwrites the pages."""
         self._check_writable("remove rows")
         with self._transaction() as writer:
             found = [
@@ -200,12 +203,12 @@ class SqliteStore:
             return drop(writer, self._leaving(writer, found))
 
     def make_room(self) -> int:
-        """Let go what has no room now; gives how many rows did so since this store was opened."""
+        """Evict rows beyond the limits; return the number evicted since the store was opened."""
         return self._crowding.relieve()
 
     @property
     def foreign_embedder(self) -> str | None:
-        """Names the embedder of the file's vectors where it was not given: then search goes by words only."""
+        """The missing embedder that made the file's vectors, or None; if missing, search uses words only."""
         return self._embedder.foreign
 
     def count(self) -> int:
@@ -238,16 +241,16 @@ class SqliteStore:
             query, _ = page_query(SCHEMA, {})
             row = writer.execute(query, (seq - 1, seq)).fetchone()
             if row is None:
-                raise damaged(self.path, f"row {seq}: it has a place and no content")
+                raise damaged(self.path, f"row {seq}: has an index entry without content")
             yield seq, read_row(self.path, SCHEMA, row)
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """Hold this store's writing, then the file's; both must be had within `lock_wait_s`."""
+        """Take this store's write lock, then the file's, both within `lock_wait_s` seconds."""
         deadline = time.monotonic() + self._lock_wait_s
         if not self._writing.acquire(timeout=self._lock_wait_s):
             raise StoreError(
-                f"{self.path}: other threads have been writing for {self._lock_wait_s:g} s; put less at once"
+                f"{self.path}: other threads wrote for {self._lock_wait_s:g} s; put fewer rows at once"
             )
         try:
             with named(self.path):
@@ -255,12 +258,12 @@ class SqliteStore:
                 waiting_ms = max(0, round((deadline - time.monotonic()) * 1000))
                 writer.execute(f"pragma busy_timeout = {waiting_ms}")
                 try:
-                    # At once the writer: a read that becomes a write fails at once when another was first.
+                    # Lock for writing now: upgrading a read fails without waiting if another wrote first.
                     writer.execute("begin immediate")
                     yield writer
                     writer.execute("commit")
                 except BaseException:
-                    if writer.in_transaction:  # a full disk has rolled back by itself
+                    if writer.in_transaction:  # SQLite rolls back a full disk itself
                         writer.execute("rollback")
                     raise
         finally:
@@ -287,14 +290,14 @@ class SqliteStore:
     def _scan(self, columns: Mapping[str, object]) -> Iterator[Transition]:
         version = self._version()
         query, values = page_query(version, columns)
-        # Of one call in one world there are few rows, and who asks for them takes all at once.
+        # A single call has few rows in one environment, and callers read all of them at once.
         few = columns["key"] is not None
         last = _LARGEST if few else self._select("select max(seq) from transitions", ())[0][0]
         seq = 0
         while last is not None:
             page = self._select(query, (seq, last, *values))
             for row in page:
-                if row[0] <= seq:  # pages of a damaged file can point back: without this, for ever
+                if row[0] <= seq:  # pages of a damaged file can point back and loop forever
                     raise damaged(self.path, f"row {row[0]} after row {seq}")
                 seq = row[0]
                 yield read_row(self.path, version, row)
@@ -305,11 +308,11 @@ class SqliteStore:
         if self._version() < 2:
             if self._read_only:
                 raise StoreError(
-                    f"{self.path}: was written by an older dreamgym-kit that kept nothing to search by; "
+                    f"{self.path}: was written by an older dreamgym-kit without a search index; "
                     "open it once without read_only"
                 )
             with self._transaction():
-                pass  # the first to write brings the file to this version
+                pass  # the first write transaction migrates the file
         embedder = self._embedder.to_search(words_only=words_only)
         with self._searching:
             if self._search is None:
@@ -326,7 +329,7 @@ class SqliteStore:
             return self._search
 
     def _merge_words(self) -> None:
-        """Some at a time, so that no other process waits for long; who cannot write asks the parts."""
+        """Merge index segments in steps, so that no other process waits long; read-only stores skip it."""
         if self._read_only or not scattered(self._select):
             return
         with suppress(StoreError):
@@ -343,7 +346,7 @@ class SqliteStore:
             return stored_embedder(facts)
 
     def _version(self) -> int:
-        """Of the file; once it is the newest, it stays that."""
+        """Return the file's schema version; the newest one is cached."""
         if self._newest:
             return SCHEMA
         version = int(self._select("pragma user_version", ())[0][0])

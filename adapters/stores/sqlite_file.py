@@ -1,11 +1,11 @@
-"""Which file is a buffer: its marks, how a connection to it is opened, and what SQLite says about it.
+"""Recognize buffer files, open connections to them, and translate SQLite's errors.
 
-A path is looked at without SQLite first, since opening somebody else's database can already write to it
-(journals, checkpoints). Only an absent or empty file is made into a buffer.
+A path is checked without SQLite first, since opening another program's database can already write to it
+(journals, checkpoints). Only an absent or empty file becomes a buffer.
 
-Every call into SQLite that the store makes stands inside `named`, which turns its errors into one line that
-names the file, what happened and what to do; nothing of `sqlite3` leaves the store. In each of these cases
-the transaction was rolled back: acknowledged rows are still there.
+All SQLite calls of the store run inside `named`, which turns their errors into one line that names the file,
+what happened and what to do; no `sqlite3` exception leaves the store. In each case the transaction was
+rolled back: acknowledged rows are still there.
 """
 
 import sqlite3
@@ -18,29 +18,29 @@ from dreamgym_kit.errors import StoreError
 
 APPLICATION_ID = 0x44524D47  # "DRMG", in the file header at byte 68
 SCHEMA = 3  # `user_version`, in the file header at byte 60
-CACHE_KIB = 64 * 1024  # of pages; no memory map, whose reader dies when another cuts the file short
-LOG_PAGES = 4096  # of 4 KiB, then the log is copied back: pages of the indexes change with nearly every put
+CACHE_KIB = 64 * 1024  # page cache; no memory map: it kills its reader if another process truncates the file
+LOG_PAGES = 4096  # of 4 KiB until a checkpoint: nearly every put changes index pages
 _MAGIC = b"SQLite format 3\x00"
-_LOGS = ("wal", "journal")  # what is written before it is in the file; what was in the file before
-_READ_ONLY = "to only read it: read_only=True"
-_KEPT = "what was acknowledged before is kept"
+_LOGS = ("wal", "journal")  # changes not yet in the file; the file's old pages
+_READ_ONLY = "to read it, pass read_only=True"
+_KEPT = "acknowledged rows are kept"
 _WORDS = {
-    sqlite3.SQLITE_BUSY: f"is locked by another process; end that one or try again ({_READ_ONLY})",
-    sqlite3.SQLITE_LOCKED: f"is locked by another process; end that one or try again ({_READ_ONLY})",
+    sqlite3.SQLITE_BUSY: f"is locked by another process; stop that process or try again ({_READ_ONLY})",
+    sqlite3.SQLITE_LOCKED: f"is locked by another process; stop that process or try again ({_READ_ONLY})",
     sqlite3.SQLITE_READONLY: f"cannot be written: it or its folder is read-only; {_READ_ONLY}",
-    sqlite3.SQLITE_PERM: "cannot be opened, access is denied; ask for read and write access to it",
+    sqlite3.SQLITE_PERM: "cannot be opened: access denied; get read and write access",
     sqlite3.SQLITE_CANTOPEN: f"cannot be opened: read-only folder, or too many open files; {_READ_ONLY}",
-    sqlite3.SQLITE_FULL: f"could not grow, the disk is full; {_KEPT}: free some space and repeat",
-    sqlite3.SQLITE_IOERR: f"the disk failed while it was used; {_KEPT}: check the disk and repeat",
-    sqlite3.SQLITE_NOMEM: f"memory ran out while it was used; {_KEPT}: repeat with fewer rows at once",
-    sqlite3.SQLITE_TOOBIG: f"a row is too large for SQLite; {_KEPT}: leave that row out",
+    sqlite3.SQLITE_FULL: f"could not grow: the disk is full; {_KEPT}: free some space and repeat",
+    sqlite3.SQLITE_IOERR: f"I/O error on the disk; {_KEPT}: check the disk and repeat",
+    sqlite3.SQLITE_NOMEM: f"out of memory; {_KEPT}: repeat with fewer rows at once",
+    sqlite3.SQLITE_TOOBIG: f"a row is too large for SQLite; {_KEPT}: remove that row",
 }
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)  # ERROR: "no such column"
-_PRIMARY = 0xFF  # the low byte of an extended result code names its family
+_PRIMARY = 0xFF  # the low byte of an extended result code is the primary code
 
 
-class named:  # noqa: N801  a context manager, and one of a class costs half of a generator's on each read
-    """Turns errors of SQLite in its block into `StoreError`s that name `path`."""
+class named:  # noqa: N801  a context manager; as a class it costs half of a generator on each read
+    """Turn SQLite errors in the block into `StoreError`s that name `path`."""
 
     __slots__ = ("_path",)
 
@@ -48,7 +48,7 @@ class named:  # noqa: N801  a context manager, and one of a class costs half of 
         self._path = path
 
     def __enter__(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -60,12 +60,14 @@ class named:  # noqa: N801  a context manager, and one of a class costs half of 
 
 
 def damaged(path: Path, problem: object) -> StoreError:
-    """Say that the file is not what was written into it."""
+    """Return the error for a damaged file."""
     return StoreError(f"{path}: {_damaged(problem)}")
 
 
 def _words(error: sqlite3.Error) -> str:
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & _PRIMARY  # none: text is not UTF-8
+    code = (
+        getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & _PRIMARY
+    )  # no code: text that is not UTF-8
     if code in _DAMAGE:
         return _damaged(error)
     return _WORDS.get(code) or f"failed ({_short(error)}); {_KEPT}: repeat"
@@ -76,33 +78,33 @@ def _short(problem: object) -> str:
 
 
 def _damaged(problem: object) -> str:
-    return f"is damaged ({_short(problem)}); nothing was changed: import your last export into a new one"
+    return f"is damaged ({_short(problem)}); nothing was changed: import your last export into a new buffer"
 
 
 def is_new(path: Path) -> bool:
-    """Whether `path` is free to become a buffer; touches nothing.
+    """Return whether `path` may become a buffer; changes nothing.
 
     Raises:
-        StoreError: there is something else, or a buffer of a newer version.
+        StoreError: the path is something else, or a newer buffer.
     """
     header = _header(path)
     if not header:
         return True
     if len(header) < 100 or not header.startswith(_MAGIC):
         raise StoreError(
-            f"{path}: is not a buffer (no SQLite database); nothing was touched: name another file"
+            f"{path}: is not a buffer (not an SQLite database); nothing was changed: choose another file"
         )
     _check_marks(path, int.from_bytes(header[68:72], "big"), int.from_bytes(header[60:64], "big"))
     return False
 
 
 def is_unsettled(path: Path) -> bool:
-    """Whether a buffer may be one only until it is next written to: the process that made it was killed."""
-    return _lies_beside(path, "journal")
+    """Return whether the process that created a buffer was killed midway."""
+    return _has_log(path, "journal")
 
 
 def connect(path: Path, mode: str, *, lock_wait_s: float) -> sqlite3.Connection:
-    """Open a connection without implicit transactions, for use by one thread at a time."""
+    """Open a connection without implicit transactions; one thread may use it at a time."""
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}",
         uri=True,
@@ -111,7 +113,7 @@ def connect(path: Path, mode: str, *, lock_wait_s: float) -> sqlite3.Connection:
         check_same_thread=False,
     )
     try:
-        # A damaged or planted file must not run code of its schema, nor lead SQLite outside a page.
+        # A damaged or planted file must not run code from its schema or make SQLite read outside a page.
         connection.execute("pragma trusted_schema = off")
         connection.execute("pragma cell_size_check = on")
     except BaseException:
@@ -121,7 +123,7 @@ def connect(path: Path, mode: str, *, lock_wait_s: float) -> sqlite3.Connection:
 
 
 def connect_to_read(path: Path, *, read_only: bool, lock_wait_s: float) -> sqlite3.Connection:
-    """Open a buffer for reading and check its marks again, now as SQLite sees them."""
+    """Open a buffer for reading and check its header again, as SQLite reads it."""
     with named(path):
         if read_only:
             connection = _connect_read_only(path, lock_wait_s)
@@ -146,10 +148,10 @@ def connect_to_read(path: Path, *, read_only: bool, lock_wait_s: float) -> sqlit
 
 
 def check_own(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse a file with triggers or views: no buffer has any, and one of them can eat what is recorded.
+    """Refuse a file with triggers or views: no buffer has any, and a trigger can delete recordings.
 
     Raises:
-        StoreError: names one.
+        StoreError: names the first of them.
     """
     with named(path):
         row = connection.execute(
@@ -158,13 +160,13 @@ def check_own(connection: sqlite3.Connection, path: Path) -> None:
     if row is not None:
         kind, name = row
         raise StoreError(
-            f"{path}: has a {kind} {str(name)[:60]!a} that dreamgym-kit did not make, which can change what "
-            "is recorded; nothing was touched: remove it (sqlite3 FILE 'drop ...'), or name another file"
+            f"{path}: has a {kind} {str(name)[:60]!a} that dreamgym-kit did not create; it can change "
+            "recordings. Nothing was changed: remove it (sqlite3 FILE 'drop ...'), or choose another file"
         )
 
 
 def write_ahead(connection: sqlite3.Connection, lock_wait_s: float) -> None:
-    """Switch to a write-ahead log; SQLite does not wait for locks here by itself."""
+    """Switch to a write-ahead log; SQLite itself does not wait for locks here."""
     deadline = time.monotonic() + lock_wait_s
     if connection.execute("pragma journal_mode").fetchone()[0] == "wal":
         return
@@ -176,7 +178,7 @@ def write_ahead(connection: sqlite3.Connection, lock_wait_s: float) -> None:
                 raise
             time.sleep(0.01)
         else:
-            return  # a file system that cannot have it keeps the rollback journal: as safe, slower
+            return  # not every file system can: the rollback journal is as safe, but slower
 
 
 def _connect_read_only(path: Path, lock_wait_s: float) -> sqlite3.Connection:
@@ -185,9 +187,9 @@ def _connect_read_only(path: Path, lock_wait_s: float) -> sqlite3.Connection:
         connection.execute("select count(*) from sqlite_master").fetchone()
     except sqlite3.OperationalError as error:
         connection.close()
-        # In a folder that cannot be written SQLite cannot share a log. Without a log nobody writes here.
+        # SQLite cannot share a log in a read-only folder. Without a log nothing writes here.
         shut = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
-        if error.sqlite_errorcode & 0xFF not in shut or any(_lies_beside(path, log) for log in _LOGS):
+        if error.sqlite_errorcode & 0xFF not in shut or any(_has_log(path, log) for log in _LOGS):
             raise
         return connect(path, "ro&immutable=1", lock_wait_s=lock_wait_s)
     except BaseException:
@@ -196,36 +198,36 @@ def _connect_read_only(path: Path, lock_wait_s: float) -> sqlite3.Connection:
     return connection
 
 
-def _lies_beside(path: Path, log: str) -> bool:
-    """Whether a log with something in it lies beside the database."""
+def _has_log(path: Path, log: str) -> bool:
+    """Return whether the database has a non-empty log file."""
     beside = path.with_name(f"{path.name}-{log}")
     return beside.exists() and beside.stat().st_size > 0
 
 
 def _header(path: Path) -> bytes:
-    """The first 100 bytes of a regular file; empty when there is none."""
+    """The first 100 bytes of a regular file; empty if there is no file."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            kind = "a folder" if path.is_dir() else "no regular file"
-            raise StoreError(f"{path}: is {kind}; a buffer is a file: name one")
+            kind = "a folder" if path.is_dir() else "not a regular file"
+            raise StoreError(f"{path}: is {kind}; a buffer is a file: choose one")
         with path.open("rb") as file:
             return file.read(100)
     except FileNotFoundError:
         return b""
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         reason = error.strerror if isinstance(error, OSError) else error
-        raise StoreError(f"{path}: cannot be read ({reason}); nothing was touched") from error
+        raise StoreError(f"{path}: cannot be read ({reason}); nothing was changed") from error
 
 
 def _check_marks(path: Path, application: int, schema: int) -> None:
     if application != APPLICATION_ID:
         raise StoreError(
-            f"{path}: is an SQLite database of something else; nothing was touched: name another file"
+            f"{path}: is an SQLite database of another program; nothing was changed: choose another file"
         )
     if schema > SCHEMA:
         raise StoreError(
-            f"{path}: was written by a newer dreamgym-kit (schema {schema}, this one knows {SCHEMA}); "
-            "nothing was touched: update dreamgym-kit"
+            f"{path}: was written by a newer dreamgym-kit (schema {schema}, this version reads {SCHEMA}); "
+            "nothing was changed: update dreamgym-kit"
         )
     if schema < 1:
         raise damaged(path, f"schema {schema}")

@@ -1,9 +1,9 @@
-"""How a transition is spelled as a row of the file, how it is asked for, and how a row is read back.
+"""Encode a transition as a row of the file, query rows, and decode them.
 
-What a row says is its payload. Reading compares it with the checksum that was written beside it (in a file
-of version 1, that has none, with its own id) and with the columns that it was found by, so that a damaged
-file is named and never answers for another call. Indexes hold numbers of 8 or 16 bytes in place of names and
-digests: each put touches as many pages of an index as it has rows, wherever they lie.
+The payload of a row is authoritative. Reading compares it with its stored checksum (version 1 has none:
+with its own ID) and with the columns that were queried, so that a damaged file raises an error and never
+answers for another call. Indexes have numbers of 8 or 16 bytes instead of names and digests: each put
+writes as many index pages as it has rows, because the digests are random.
 """
 
 import json
@@ -19,10 +19,10 @@ from dreamgym_kit.replay.retrieval import number_of
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Environment, Transition
 
-PAGE = 256  # rows read at a time: bounds memory and holds no snapshot between pages
+PAGE = 256  # rows read at a time: bounds memory, and no snapshot stays open between pages
 
-# seq is never used twice, so that its order stays the order recorded even where rows get deleted.
-# Text columns hold JSON's ASCII spelling; the payload alone holds the transition.
+# seq is never reused, so that its order stays the recording order even after deletions.
+# Text columns have JSON's ASCII escapes; only the payload has the whole transition.
 ROW_TABLES = (
     """create table transitions (
         seq integer primary key autoincrement,
@@ -46,10 +46,10 @@ _spell = json.JSONEncoder().encode
 
 
 def row_of(transition: Transition) -> tuple[object, ...]:
-    """The values of `INSERT`.
+    """Return the values of `INSERT`.
 
     Raises:
-        NotSerializable: it has no JSON form.
+        NotSerializable: the transition has no JSON form.
     """
     record = transition_to_record(transition)
     tenant, environment, tool, key = _names(transition)
@@ -66,36 +66,36 @@ def row_of(transition: Transition) -> tuple[object, ...]:
 
 
 def packed(name: str) -> bytes:
-    """The 16 bytes of an id.
+    """Return the 16 bytes of an ID.
 
     Raises:
-        ValueError: it is none.
+        ValueError: not an ID.
     """
     return bytes.fromhex(name.replace("-", ""))
 
 
 def exact_number(tenant: str, environment: str, tool: str, key: str) -> int:
-    """What rows of the same call in the same world are found by; rows that meet are told apart by name."""
-    return number_of(f"{tenant} {environment} {tool} {key}")  # no blank is in a key
+    """Hash a call and its environment into the `exact` column; collisions are resolved by the names."""
+    return number_of(f"{tenant} {environment} {tool} {key}")  # keys have no spaces
 
 
 def spelled(text: str) -> str:
-    """Spell any text, also lone surrogates and NUL, so that SQLite keeps it; plain names stay as they are."""
+    """Escape any text for SQLite, also lone surrogates and NUL; plain names stay unchanged."""
     return _spelled_name(text) if len(text) <= _SHORT else _spell(text)[1:-1]
 
 
 @lru_cache(maxsize=4096)
 def _spelled_name(text: str) -> str:
-    """Names of tools, worlds and tenants stand in row after row."""
+    """Cached, because names of tools, environments and tenants repeat in every row."""
     return _spell(text)[1:-1]
 
 
 def page_query(version: int, columns: Mapping[str, object]) -> tuple[str, tuple[object, ...]]:
-    """The query for a page of rows after some row, up to another, and the values to bind after these two.
+    """Return the query for the next page of rows, and the values to bind after its (from, to) row numbers.
 
     Args:
-        version: of the file.
-        columns: columns and what they have to be; with a key, all of them.
+        version: schema version of the file.
+        columns: required value of each column; with a key, all columns are required.
     """
     wanted = {column: value for column, value in columns.items() if value is not None}
     if "key" in wanted and version >= 3:
@@ -106,35 +106,35 @@ def page_query(version: int, columns: Mapping[str, object]) -> tuple[str, tuple[
 
 @lru_cache(maxsize=32)
 def _page_query(version: int, columns: Sequence[str]) -> str:
-    # One pass over the table in all: an index would be sorted for each page.
+    # All pages together scan the table once; an index would sort for each page.
     way = "indexed by transitions_exact" if "key" in columns else "not indexed"
     where = " and ".join(["t.seq > ?", "t.seq <= ?", *(f"t.{column} = ?" for column in columns)])
     beside = "null" if version < 2 else "p.checksum"
     join = "" if version < 2 else "left join places p on p.seq = t.seq"
-    return (  # made of our own words; what was asked for is bound
+    return (  # only our own text; queried values are bound
         f"select {_COLUMNS}, {beside} from transitions t {way} {join} "  # noqa: S608
         f"where {where} order by t.seq limit {PAGE}"
     )
 
 
 def read_row(path: Path, version: int, row: Sequence[object]) -> Transition:
-    """Turn a row of `page_query` into its transition.
+    """Decode a row of `page_query`.
 
     Raises:
-        StoreError: it is not what was written.
+        StoreError: the row is damaged.
     """
     seq, name, *names, payload, stored = row
     transition, id_ = _read(path, seq, payload, stored, checked=version >= 2)
     if not _is_named(name, id_) or tuple(names) != _names(transition):
-        raise damaged(path, f"row {seq}: its columns say something else than its content")
+        raise damaged(path, f"row {seq}: its columns differ from its content")
     return transition
 
 
 def read_checked(path: Path, row: Sequence[object]) -> Transition:
-    """Turn a row of `CHECKED` into its transition.
+    """Decode a row of `CHECKED`.
 
     Raises:
-        StoreError: it is not what was written.
+        StoreError: the row is damaged.
     """
     seq, payload, stored = row
     return _read(path, seq, payload, stored, checked=True)[0]
@@ -143,7 +143,7 @@ def read_checked(path: Path, row: Sequence[object]) -> Transition:
 def column_filters(
     *, tenant: str | None, environment: Environment | None, tool: str | None, key: str | None = None
 ) -> dict[str, object]:
-    """Filters as the columns spell them."""
+    """Return the filters as encoded column values."""
     return {
         "tenant": None if tenant is None else spelled(tenant),
         "world": None if environment is None else spelled(str(environment)),
@@ -155,11 +155,13 @@ def column_filters(
 def _read(
     path: Path, seq: object, payload: object, stored: object, *, checked: bool
 ) -> tuple[Transition, JsonValue]:
-    """A transition from its payload, and the id that the payload says."""
+    """Decode a payload into its transition and the ID that it states."""
     if checked and stored is None:
-        raise damaged(path, f"row {seq}: it has content and no place")
-    if not isinstance(payload, str) or (checked and number_of(payload) != stored):  # quicker than its id
-        raise damaged(path, f"row {seq}: its content is not what was written")
+        raise damaged(path, f"row {seq}: has content without an index entry")
+    if not isinstance(payload, str) or (
+        checked and number_of(payload) != stored
+    ):  # faster than comparing its ID
+        raise damaged(path, f"row {seq}: its content does not match its checksum")
     try:
         record = read_json(payload, checked=checked)
         return transition_from_record(record, checked=checked), record.get("id", "")
@@ -168,14 +170,14 @@ def _read(
 
 
 def _names(transition: Transition) -> tuple[str, str, str, str]:
-    """What a row can be found by: tenant, world, tool, key."""
+    """Return the encoded columns: tenant, environment, tool, key."""
     call = transition.call
     return (spelled(transition.tenant), spelled(str(transition.environment)), spelled(call.tool), call.key)
 
 
 def _is_named(name: object, id_: JsonValue) -> bool:
-    """Whether the column of the id says what the payload does; files before version 3 keep it as text."""
+    """Return whether the ID column equals the payload's ID; files before version 3 store it as text."""
     try:
         return name == id_ or name == packed(id_)
-    except (ValueError, AttributeError):  # damage: no id at all
+    except (ValueError, AttributeError):  # damaged: not an ID
         return False

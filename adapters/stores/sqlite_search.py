@@ -1,12 +1,12 @@
-"""Search over the file: words from its full-text index, vectors and filters from memory.
+"""Search the file: words with its full-text index, vectors and filters in memory.
 
-Decides the layout. A question nearly always names a tool, so the rows of one tenant's tool lie in one block
-and their vectors are all compared, exactly: nothing is approximated and nothing has to be rebuilt. What other
-filters ask for is looked at only for the best few.
+Layout: nearly every query names a tool, so the rows of one tenant's tool form one block, and all of its
+vectors are compared exactly: nothing is approximate and nothing needs rebuilding. Other filters are applied
+only to the best few rows.
 
-Decides freshness, too: before a search the rows that any process added or evicted since the last one are read
-(`data_version` says whether there are any; rows have rising numbers, and so have those that left). Vectors
-that are missing are made and, where the file can be written, kept.
+Freshness: before a search, rows that any process added or evicted since the last search are read
+(`data_version` tells whether there are any; added and evicted rows have increasing numbers). Missing vectors
+are computed and, if the file is writable, stored.
 """
 
 import json
@@ -39,16 +39,16 @@ from dreamgym_kit.replay.retrieval import (
 from dreamgym_kit.types import Source, Transition
 
 _PAGE = 4096
-_MOST = 16.0  # embedders give unit vectors; a flipped bit gives thousands, whose squares overflow
+_MOST = 16.0  # embedders return unit vectors; a flipped bit gives thousands, whose squares overflow
 _EMBEDDED = 256  # rows embedded at a time
-_FEW = 1_000  # rows: so few are filtered in memory sooner than SQLite walks the rows of a tool
-_STALE = 0.25  # words are counted again when the rows have grown or shrunk by this share
-_SMALL = 2_000  # up to so many rows they are counted at every change
+_FEW = 1_000  # rows: fewer are faster to filter in memory than in SQLite
+_STALE = 0.25  # recount words when the number of rows changed by this share
+_SMALL = 2_000  # with fewer rows, recount at every change
 
 _PLACES = f"""select p.seq, p.tenant, p.world, p.tool, p.episode, p.provenance, p.same, p.terms, v.vector
     from places p left join vectors v on v.seq = p.seq where p.seq > ? and p.found = 1
-    order by p.seq limit {_PAGE}"""  # noqa: S608  # our own number
-_KINDS = [int, str, str, str, str, str, int, int]  # of these columns but the last
+    order by p.seq limit {_PAGE}"""  # noqa: S608  # a constant
+_KINDS = [int, str, str, str, str, str, int, int]  # types of these columns except the last
 _COUNTS = "select term, doc from vocabulary where term in (select value from json_each(?))"
 
 _BITS = {source.on_disk: 1 << number for number, source in enumerate(Source)}
@@ -60,17 +60,17 @@ _FACTS = np.dtype(
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """The filters of a query that a block does not answer, as its columns spell them."""
+    """The filters of a query that blocks do not cover, encoded as in their columns."""
 
-    sources: int  # bits
+    sources: int  # bit mask
     environment: int | None
     not_episode: int | None
 
 
 class _Growing:
-    """A numpy array with room at its end: the room doubles when it is used up.
+    """A numpy array with spare capacity, which doubles when it is used up.
 
-    The first filling takes just what it needs, so that a buffer that is only read wastes nothing.
+    The first filling allocates exactly its size, so that a buffer that is only read wastes nothing.
     """
 
     def __init__(self, dtype: Any, *width: int) -> None:
@@ -79,11 +79,11 @@ class _Growing:
 
     @property
     def used(self) -> NDArray[Any]:
-        """What was put in so far; stays what it is while more is added."""
+        """Return the used rows as a view that later additions do not change."""
         return self._room[: self._size]
 
     def extend(self, values: NDArray[Any]) -> None:
-        """Add rows at the end."""
+        """Append rows."""
         size = self._size + len(values)
         if size > len(self._room):
             room = np.empty((max(size, 2 * self._size), *self._room.shape[1:]), dtype=self._room.dtype)
@@ -94,22 +94,22 @@ class _Growing:
 
 
 class _Block:
-    """One tenant's rows of one tool, in the order recorded."""
+    """One tenant's rows of one tool, in recording order."""
 
     def __init__(self, dimension: int) -> None:
         self.seqs = _Growing(np.int64)
         self.facts = _Growing(_FACTS)
-        self.vectors = _Growing(np.float32, dimension)  # of zeros where there is none yet
+        self.vectors = _Growing(np.float32, dimension)  # (rows, dimension); zeros where a vector is missing
 
     def find(self, seqs: Numbers) -> tuple[NDArray[np.bool_], Numbers]:
-        """Which of these rows are in this block, and where those are in it."""
+        """Return a mask of the rows that are in this block, and their positions."""
         mine = self.seqs.used
         at = np.minimum(np.searchsorted(mine, seqs), len(mine) - 1)
         known: NDArray[np.bool_] = mine[at] == seqs
         return known, at[known]
 
     def fits(self, at: Numbers, wanted: _Wanted) -> NDArray[np.bool_]:
-        """Which of the rows at these positions a query may find."""
+        """Return a mask of the positions whose rows pass the filters."""
         facts = self.facts.used[at]
         fits: NDArray[np.bool_] = facts["here"] & ((facts["source"] & wanted.sources) != 0)
         if wanted.not_episode is not None:
@@ -119,14 +119,14 @@ class _Block:
         return fits
 
     def nearest(self, vector: Vector, wanted: _Wanted, depth: int) -> tuple[Numbers, Vector]:
-        """Compare all, look at the filters of the best few, and at more of them while too few fit."""
+        """Compare all vectors, then filter the best few, and more while too few pass."""
         scores = self.vectors.used @ vector
         few = 4 * depth
         while True:
             if few >= len(scores):
                 near = np.arange(len(scores))
             else:
-                # Rows within rounding of the last one belong to it: which of them counts is by their order.
+                # Rows within rounding error of the last one tie with it: recording order decides.
                 least = np.partition(scores, len(scores) - few)[len(scores) - few]
                 near = np.flatnonzero(scores >= least - 2e-5)
             fitting = near[self.fits(near, wanted)]
@@ -136,14 +136,14 @@ class _Block:
 
 
 class SqliteSearch:
-    """The index of one open store; threads may share it.
+    """The search index of one open store; threads may share it.
 
     Args:
-        path: the file, for messages.
-        embedder: None: questions go by words only.
-        select: asks the file; errors are named.
-        transitions: gives rows by their number, those that are not gone.
-        keep_vectors: writes vectors that were missing, where that can be.
+        path: the file, for error messages.
+        embedder: None: search by words only.
+        select: queries the file and names it in errors.
+        transitions: returns rows by number, without evicted ones.
+        keep_vectors: stores computed vectors if the file is writable.
     """
 
     def __init__(
@@ -163,21 +163,21 @@ class SqliteSearch:
         self._dimension = embedder.dimension if embedder else 0
         self._lock = threading.Lock()
         self._blocks: dict[tuple[str, str], _Block] = {}  # by tenant and tool
-        self._names: dict[str, int] = {}  # of episodes and environments
-        self._rows = self._terms = 0  # that may be found, and the terms of them all
+        self._names: dict[str, int] = {}  # number of each episode and environment name
+        self._rows = self._terms = 0  # searchable rows, and the number of their terms
         self._version = -1
         self._last = self._last_gone = 0
-        self._without: list[int] = []  # rows without a vector, rising
+        self._without: list[int] = []  # rows without a vector, ascending
         self._rows_with: dict[str, int] = {}
-        self._counted = (-1, 0)  # when words were counted: how many rows there were, and the last one
+        self._counted = (-1, 0)  # at the last count of words: number of rows, and the last row
 
     @property
     def has_vectors(self) -> bool:
-        """Whether an embedder is at hand; without one it can be asked by words only."""
+        """Whether it has an embedder; without one it searches by words only."""
         return self._embedder is not None
 
     def best(self, query: HybridQuery) -> list[Fused]:
-        """The best rows for a query; `Fused.row` is their number in the file."""
+        """Return the best rows for a query; `Fused.row` is the row's number in the file."""
         embedder = None if query.words_only else self._embedder
         vector = None if embedder is None else embedder.embed([query.text])[0]
         terms = terms_of(query.text)
@@ -202,9 +202,9 @@ class SqliteSearch:
     def _by_words(
         self, matches: Mapping[str, float], blocks: Sequence[_Block], wanted: _Wanted, depth: int
     ) -> list[int]:
-        """The best rows for some matches of the full-text index, each with its weight."""
+        """Return the best rows of weighted full-text queries."""
         parts = " union all ".join(
-            f"select {number}, rowid from words where words match ?"  # noqa: S608  # a number of ours
+            f"select {number}, rowid from words where words match ?"  # noqa: S608  # a constant
             for number in range(len(matches))
         )
         pairs = self._select(parts, list(matches)) if matches else []
@@ -221,9 +221,9 @@ class SqliteSearch:
         return best(*score_words(rows, lengths, gains, self._terms / max(1, self._rows)), depth)
 
     def _matches(self, terms: Sequence[str], query: HybridQuery, *, real: bool) -> dict[str, float]:
-        """What the full-text index is asked for, and what a row that has it gains."""
+        """Return the full-text queries and the weight that a matching row gains."""
         unknown = [term for term in terms if term not in self._rows_with]
-        if unknown and self._last > self._counted[1]:  # rows that came after words were counted may have them
+        if unknown and self._last > self._counted[1]:  # rows added since the last count may have them
             self._rows_with.update(self._select(_COUNTS, (json.dumps(unknown),)))
         rare = {term: self._rows_with[term] for term in rarest(terms, self._rows_with)}
         tenant = spelled(query.tenant)
@@ -237,7 +237,7 @@ class SqliteSearch:
         }
 
     def _same(self, rows: Sequence[int], blocks: Sequence[_Block]) -> Sequence[int]:
-        """See `retrieval.sameness`; of rows of these blocks."""
+        """Return the `retrieval.sameness` of rows in these blocks."""
         seqs = np.array(rows, dtype=np.int64)
         marks = np.zeros(len(seqs), dtype=np.int64)
         for block in blocks:
@@ -268,7 +268,7 @@ class SqliteSearch:
             self._add(page)
             if len(page) < _PAGE:
                 break
-        if self._without:  # vectors that another process made of rows that are known here
+        if self._without:  # vectors that another process computed
             query = "select seq, vector from vectors where seq >= ? order by seq"
             self._embed(self._select(query, (self._without[0],)))
         gone = self._select(
@@ -284,14 +284,14 @@ class SqliteSearch:
         self._version = version
 
     def _add(self, page: list[tuple[Any, ...]]) -> None:
-        """Add rows behind those that are there."""
+        """Append a page of rows."""
         groups: dict[tuple[str, str], list[int]] = {}
         facts, last = [], self._last
         for at, row in enumerate(page):
             seq, tenant, world, tool, episode, source, same, terms, _ = row
             if [*map(type, row[:-1])] != _KINDS or source not in _BITS:
-                raise damaged(self._path, f"row {seq}: no place where it belongs")
-            if seq <= last:  # pages of a damaged file can point back: without this, for ever
+                raise damaged(self._path, f"row {seq}: its index entry is not valid")
+            if seq <= last:  # pages of a damaged file can point back and loop forever
                 raise damaged(self._path, f"row {seq} after row {last}")
             last = seq
             groups.setdefault((tenant, tool), []).append(at)
@@ -317,7 +317,7 @@ class SqliteSearch:
         return self._names.setdefault(text, len(self._names))
 
     def _drop(self, seqs: Sequence[int]) -> None:
-        """Forget rows; their vectors stay where they are and are never found again."""
+        """Remove rows from the index; their vectors stay in memory and are never searched."""
         for block in self._blocks.values():
             _, at = block.find(np.array(seqs, dtype=np.int64))
             facts = block.facts.used
@@ -329,7 +329,7 @@ class SqliteSearch:
         self._without = [seq for seq in self._without if seq not in left]
 
     def _embed(self, blobs: Sequence[tuple[int, Any]]) -> None:
-        """Give rows the vectors that they did not have."""
+        """Add missing vectors."""
         vectors, seqs = self._vectors(blobs), np.array([seq for seq, _ in blobs], dtype=np.int64)
         for block in self._blocks.values():
             known, at = block.find(seqs)
@@ -338,22 +338,22 @@ class SqliteSearch:
         self._without = [seq for seq in self._without if seq not in made]
 
     def _vectors(self, blobs: Sequence[tuple[int, Any]]) -> Vector:
-        """The vectors of rows, as they were written."""
+        """Decode vectors: (rows, dimension), float32."""
         for seq, blob in blobs:
             if not isinstance(blob, bytes) or len(blob) != 2 * self._dimension:
-                raise damaged(self._path, f"row {seq}: a vector of another size")
+                raise damaged(self._path, f"row {seq}: its vector has another dimension")
         numbers = np.frombuffer(b"".join([blob for _, blob in blobs]), dtype="<f2").astype(np.float32)
         vectors = numbers.reshape(len(blobs), self._dimension)
-        right = np.abs(vectors).max(axis=1, initial=0) <= _MOST  # no number that is none passes this either
+        right = np.abs(vectors).max(axis=1, initial=0) <= _MOST  # NaN fails the comparison, too
         if not right.all():
             seq = blobs[int(right.argmin())][0]
-            raise damaged(self._path, f"row {seq}: a vector with a number that no embedder writes")
+            raise damaged(self._path, f"row {seq}: its vector has a value that no embedder returns")
         return vectors
 
     def _embed_missing(self, embedder: Embedder) -> None:
         while seqs := self._without[:_EMBEDDED]:
             rows = self._transitions(seqs)
-            self._drop([seq for seq in seqs if seq not in rows])  # evicted by another process just now
+            self._drop([seq for seq in seqs if seq not in rows])  # evicted by another process meanwhile
             seqs = [seq for seq in seqs if seq in rows]
             vectors = embedder.embed([search_text(rows[seq]) for seq in seqs])
             self._keep_vectors(list(zip(seqs, vectors, strict=True)))

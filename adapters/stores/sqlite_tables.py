@@ -1,14 +1,14 @@
-"""The tables of the file: what search keeps beside the rows, and how older files become new ones.
+"""The search tables of the file, and the migration of older files.
 
-Beside the rows are places, words, vectors and rows that left. All of it can be made again from the rows, and
-is written in the same transaction as they are. Held-out rows get a place (eviction counts them) but no words
-and no vector, so that no search can find them. Vectors cover the rows up to some row and none after it, so
-that a process without the embedder may add rows and another fills the rest in.
+Search stores index entries ("places"), words, vectors and the numbers of evicted rows. All of it can be
+rebuilt from the rows, and is written in their transaction. Held-out rows have a place (eviction counts them)
+but no words and no vector, so that no search can return them. Vectors cover the rows up to some row and none
+after it: a process without the embedder may add rows, and another fills in their vectors.
 
-The tables are created in one transaction with the marks in the header, so a killed process leaves either
-nothing or a buffer, or a journal beside the file that makes it one of these when it is next written to. Older
-buffers become new ones in one pass over their rows, all in one transaction: a killed migration leaves the
-old buffer. Reading needs none; the first write makes it, or the first search.
+The tables and the header marks are written in one transaction, so a killed process leaves either nothing, a
+buffer, or a journal that the next write resolves to one of these. Migration is one pass over the rows in one
+transaction: if killed, it leaves the old buffer. Reading needs no migration; the first write or search does
+it.
 """
 
 import hashlib
@@ -37,11 +37,9 @@ from dreamgym_kit.replay.records import load_transition
 from dreamgym_kit.replay.retrieval import Vector, may_be_found, number_of, sameness, search_text, terms_of
 from dreamgym_kit.types import Source, Transition
 
-# `words` keeps no text and no positions: a tenth of the size, and nothing that we ask for is missing. Our
-# own terms go in, so SQLite only has to split at blanks. `gone` tells other processes which rows left.
-_MERGE_LATER = (
-    "insert into words (words, rank) values ('automerge', 8)"  # 4 merges, and so writes, more often
-)
+# `words` stores neither text nor positions: a tenth of the size, and we need neither. It is given our own
+# terms, so SQLite only splits at spaces. `gone` tells other processes which rows were evicted.
+_MERGE_LATER = "insert into words (words, rank) values ('automerge', 8)"  # the default 4 writes more often
 _COUNT_DREAMT = "create index if not exists places_dreamt on places (seq) where provenance <> 'real'"
 _SEARCH_TABLES = (
     """create table places (
@@ -74,11 +72,11 @@ _DROP_WORDS = "insert into words (words, rowid, text) values ('delete', ?, ?)"
 _ADD_VECTOR = "insert into vectors (seq, vector) values (?, ?)"
 _WITHOUT_VECTOR = """select seq from places
     where seq > (select coalesce(max(seq), 0) from vectors) and found = 1 order by seq"""
-_MARK = "§"  # no term has it: a question cannot ask for another tenant's rows
+_MARK = "§"  # not in any term: a query cannot reach another tenant's rows
 
 
 def create(path: Path, *, lock_wait_s: float) -> None:
-    """Make an absent, empty or unsettled file into a buffer; does nothing when another process was first."""
+    """Create a buffer in an absent, empty or half-created file, unless another process was first."""
     with named(path), closing(connect(path, "rwc", lock_wait_s=lock_wait_s)) as connection:
         connection.execute("begin immediate")
         if not connection.execute("select count(*) from sqlite_master").fetchone()[0]:
@@ -92,15 +90,15 @@ def create(path: Path, *, lock_wait_s: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Searchable:
-    """What is kept for search of one transition, apart from its vector."""
+    """The search data of one transition, except its vector."""
 
     place: tuple[object, ...]  # without seq
-    words: str | None  # None: never found
+    words: str | None  # None: not searchable
     text: str
 
 
 def searchable(transition: Transition, payload: str) -> Searchable:
-    """Make what is kept for search of a transition that is written as this payload."""
+    """Build the search data of a transition with this payload."""
     findable = may_be_found(transition)
     text = search_text(transition) if findable else ""
     terms = terms_of(text)
@@ -120,9 +118,9 @@ def add(
     rows: "Sequence[tuple[int, Searchable, Vector | None]]",
     embedder: Embedder | None,
 ) -> None:
-    """Write what is kept of new rows, within the caller's transaction.
+    """Write the search data of new rows in the caller's transaction.
 
-    Vectors only where no earlier row waits for its own, and where the file keeps those of this embedder.
+    Vectors are written only if no earlier row lacks one and the file's vectors come from this embedder.
     """
     waiting = connection.execute(f"{_WITHOUT_VECTOR} limit 1").fetchone()
     connection.executemany(_ADD_PLACE, ((seq, *row.place) for seq, row, _ in rows))
@@ -137,7 +135,7 @@ def fill_in(
     embedder: Embedder,
     vectors: Sequence[tuple[int, Vector]],
 ) -> None:
-    """Write vectors that were missing, unless another process was first or took one of the rows out."""
+    """Write missing vectors, unless another process was first or evicted one of the rows."""
     waiting = connection.execute(f"{_WITHOUT_VECTOR} limit ?", (len(vectors),)).fetchall()
     if [seq for (seq,) in waiting] == [seq for seq, _ in vectors] and _keeps(connection, embedder):
         _add_vectors(connection, vectors)
@@ -148,15 +146,15 @@ def _add_vectors(connection: sqlite3.Connection, vectors: Iterable[tuple[int, Ve
 
 
 def in_halves(vector: Vector) -> bytes:
-    """Spell a vector as the file keeps it: a dot product of 256 halves is right to 3 digits."""
+    """Encode a vector as float16: a dot product of 256 of them is accurate to 3 digits."""
     return vector.astype("<f2").tobytes()
 
 
 def stored_embedder(facts: Sequence[tuple[Any, ...]]) -> tuple[str, int] | None:
-    """Name and dimension of the embedder whose vectors a file keeps, from its facts; None: none yet.
+    """Return name and dimension of the embedder of a file's vectors, from its facts; None: no vectors yet.
 
     Raises:
-        sqlite3.DatabaseError: the fact is damaged, as SQLite says of its own pages.
+        sqlite3.DatabaseError: the fact is damaged, like SQLite's own damaged pages.
     """
     for name, value in facts:
         if name == "embedder":
@@ -169,7 +167,7 @@ def stored_embedder(facts: Sequence[tuple[Any, ...]]) -> tuple[str, int] | None:
 
 
 def _keeps(connection: sqlite3.Connection, embedder: Embedder) -> bool:
-    """Whether the file keeps the vectors of this embedder; says so in it where it kept none."""
+    """Return whether the file's vectors come from this embedder; a file without vectors adopts it."""
     stored = stored_embedder(connection.execute("select name, value from facts").fetchall())
     if stored is None:
         value = json.dumps({"name": embedder.name, "dimension": embedder.dimension})
@@ -178,16 +176,16 @@ def _keeps(connection: sqlite3.Connection, embedder: Embedder) -> bool:
 
 
 def all_stay(connection: sqlite3.Connection, room: Room) -> bool:
-    """Whether a look at two counts tells that all rows have room: no dreamt ones, and no more than may be."""
+    """Return whether two quick queries show that no row must be evicted."""
     dreamt = connection.execute("select 1 from places where provenance <> 'real' limit 1").fetchone()
     if dreamt is not None:
         return False
-    count = "select count(*) from transitions"  # by its shortest index
+    count = "select count(*) from transitions"  # scans the smallest index
     return room.rows is None or connection.execute(count).fetchone()[0] <= room.rows
 
 
 def drop(connection: sqlite3.Connection, rows: Iterable[tuple[int, Transition]]) -> int:
-    """Take rows out of every table, within the caller's transaction."""
+    """Delete rows from every table in the caller's transaction; return their number."""
     count = 0
     for seq, transition in rows:
         words = searchable(transition, "").words
@@ -202,28 +200,28 @@ def drop(connection: sqlite3.Connection, rows: Iterable[tuple[int, Transition]])
 
 @lru_cache(maxsize=4096)
 def scope(tenant: str, real: bool, *, tool: str | None = None, environment: str | None = None) -> str:
-    """A word that just the rows of one tenant (and tool, or world) have, real and dreamt ones apart."""
+    """Return a word that only rows of one tenant (and tool, or environment) have, real or dreamt."""
     parts = json.dumps([tenant, real, tool, environment])
     return _MARK + hashlib.blake2b(parts.encode(), digest_size=8).hexdigest()
 
 
-# A put is quicker when SQLite merges seldom (`_MERGE_LATER`), a question when there is little to look into.
-# So who opens a search of a file that it may write merges what others left; whoever cannot, asks the parts.
-_PARTS = 4  # with so many nothing is merged: one of each size is what merging leaves
-_PAGES = 500  # of some 4 KB, written at once: others wait for a put's time, not for the whole
+# SQLite writes faster if it merges index segments seldom (`_MERGE_LATER`), and searches faster with few.
+# So a process that opens a writable file for search merges first; a read-only one searches all segments.
+_PARTS = 4  # up to this many segments stay: merging leaves one of each size
+_PAGES = 500  # of some 4 KB per transaction: others wait as long as for a put, not for the whole merge
 
 _COUNT = "select count(*) from (select distinct segid from words_idx)"
-_ALL_SIZES = "insert into words (words, rank) values ('usermerge', 2)"  # two of a size are merged already
-_MERGE = f"insert into words (words, rank) values ('merge', {_PAGES})"  # noqa: S608  # our own number
+_ALL_SIZES = "insert into words (words, rank) values ('usermerge', 2)"  # merge as soon as two have one size
+_MERGE = f"insert into words (words, rank) values ('merge', {_PAGES})"  # noqa: S608  # a constant
 
 
 def scattered(select: Callable[[str, Sequence[object]], list[tuple[Any, ...]]]) -> bool:
-    """Whether the index lies in more parts than merging would leave."""
+    """Return whether the index has more segments than merging would leave."""
     return int(select(_COUNT, ())[0][0]) > _PARTS
 
 
 def merge_some(writer: sqlite3.Connection) -> bool:
-    """Merge some pages' worth; False where nothing was left to merge."""
+    """Merge up to `_PAGES` pages; return False if nothing was left to merge."""
     writer.execute(_ALL_SIZES)
     before = writer.total_changes
     writer.execute(_MERGE)
@@ -236,16 +234,16 @@ _OLD_ROWS = """select seq, id, tenant, world, tool, key, payload from old_transi
 
 
 def migrate(writer: sqlite3.Connection, path: Path) -> None:
-    """Bring a buffer to the newest version; does nothing where it is, also by another process.
+    """Migrate a buffer to the newest schema, unless it is current or another process was first.
 
     Raises:
-        StoreError: a row cannot be read; the buffer is left as it was.
+        StoreError: a row cannot be read; the buffer is unchanged.
     """
     if _version(writer) >= SCHEMA:
         return
     writer.execute("begin immediate")
     try:
-        version = _version(writer)  # asked again: now nobody else can write
+        version = _version(writer)  # read again under the write lock
         if version < SCHEMA:
             _write_anew(writer, path, version)
             writer.execute(f"pragma user_version = {SCHEMA}")
@@ -257,10 +255,10 @@ def migrate(writer: sqlite3.Connection, path: Path) -> None:
 
 
 def _write_anew(writer: sqlite3.Connection, path: Path, version: int) -> None:
-    """Put all rows into the tables of today.
+    """Copy all rows into tables of the current schema.
 
-    Version 1 kept nothing to search by; vectors come with the first search. Version 2 had names and digests
-    as text where there are 16 bytes of an id now, and one number for where a call belongs.
+    Version 1 had no search data; the first search computes vectors. Version 2 had IDs and the exact-match key
+    as text, which are 16 bytes and one number now.
     """
     sequence = "select coalesce(max(seq), 0) from sqlite_sequence where name = 'transitions'"
     (last,) = writer.execute(sequence).fetchone()
@@ -279,7 +277,7 @@ def _write_anew(writer: sqlite3.Connection, path: Path, version: int) -> None:
             except (NotSerializable, TypeError) as error:
                 raise damaged(path, f"row {seq}: {error}") from error
             except (ValueError, AttributeError) as error:
-                raise damaged(path, f"row {seq}: no id") from error
+                raise damaged(path, f"row {seq}: not an ID") from error
         writer.executemany("insert into transitions values (?, ?, ?, ?, ?, ?, ?, ?)", rows)
         if searched:
             add(writer, searched, None)
@@ -289,7 +287,7 @@ def _write_anew(writer: sqlite3.Connection, path: Path, version: int) -> None:
 
 
 def _old_pages(writer: sqlite3.Connection, path: Path) -> Iterator[list[tuple[Any, ...]]]:
-    """The rows of an older buffer, some at a time."""
+    """Yield the rows of an older buffer in pages."""
     seq = 0
     while page := writer.execute(_OLD_ROWS, (seq, _PAGE)).fetchall():
         for number, *_ in page:

@@ -1,8 +1,8 @@
-"""Opens the buffer that an address names on Weaviate: which server and key, which tenant of which collection.
+"""Open a Weaviate buffer from its URL: server, key, collection and tenant.
 
 `weaviate://host[:port][/Collection]`, `weaviates://` for TLS and Weaviate Cloud, and
 `weaviate+embedded:folder` for a local server started for the buffer; options follow. The key comes from the
-environment or a file, never from an address.
+environment or a file, never from the URL.
 """
 
 import os
@@ -18,7 +18,7 @@ from dreamgym_kit.settings.buffer_url import COLLECTION, PORTS, TENANT, Address
 from dreamgym_kit.settings.schema import Settings
 
 _KEY = "WEAVIATE_API_KEY"
-_FORM = "weaviate://HOST[:PORT], and grpc=[HOST:]PORT where gRPC is elsewhere"
+_FORM = "weaviate://HOST[:PORT], and grpc=[HOST:]PORT if gRPC has another"
 _OPTIONS = ("binary", "consistency", "grpc", "index", "proxy", "replicas", "tenant", "timeout")
 _NUMBERS = {"replicas": (1, 99), "timeout": (1, 600)}
 _CHOICES = {
@@ -31,7 +31,7 @@ _CHOICES = {
 def open_weaviate(
     address: Address, settings: Settings, *, read_only: bool, embedder: Embedder | None, room: Room | None
 ) -> WeaviateStore:
-    """Open the buffer at an address; see `factory` for what it raises, and docs/weaviate.md."""
+    """Open the buffer at a URL; raises the errors of `factory.open_store`. See docs/weaviate.md."""
     options, replay = _options(address), settings.replay
     running = None
     if address.scheme == "weaviate+embedded":
@@ -67,7 +67,7 @@ def open_weaviate(
 
 
 def target_of(address: Address) -> ServerTarget:
-    """Return where the server of an address listens; the option `grpc` is a port or `host:port`."""
+    """Return host and ports of a URL's server; the option `grpc` is a port or `host:port`."""
     secure = address.scheme == "weaviates"
     host = read_host(address.host, source=str(address), form=_FORM)
     grpc_host, grpc_port = host, 50051
@@ -93,11 +93,13 @@ def target_of(address: Address) -> ServerTarget:
 def _options(address: Address) -> Mapping[str, str]:
     for name, value in address.options.items():
         if name not in _OPTIONS:
-            raise UnknownName("option", name, known=_OPTIONS, source=str(address), where="those of Weaviate")
+            raise UnknownName(
+                "option", name, known=_OPTIONS, source=str(address), where="the options of Weaviate"
+            )
         if name in _NUMBERS:
             low, high = _NUMBERS[name]
             if not value.isdecimal() or not low <= int(value) <= high:
-                raise UserError(f"{address}: {name} is a whole number from {low} to {high}, not {value!r}")
+                raise UserError(f"{address}: {name} must be from {low} to {high}, not {value!r}")
         if name in _CHOICES and value.lower() not in _CHOICES[name]:
             *first, last = _CHOICES[name]
             raise UserError(f"{address}: {name} must be {', '.join(first)} or {last}, not {value!r}")
@@ -105,7 +107,7 @@ def _options(address: Address) -> Mapping[str, str]:
 
 
 def _key(settings: Settings) -> ApiKey:
-    """The key that settings name; else that of the usual variable, where it is set; else none."""
+    """Return the key that the settings name, else $WEAVIATE_API_KEY, else no key."""
     variable, file = settings.replay.weaviate_key_env, settings.replay.weaviate_key_file
     if variable is None and file is None:
         variable = _KEY if os.environ.get(_KEY) else None

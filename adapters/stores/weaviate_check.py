@@ -27,14 +27,14 @@ class BufferCheck:
     rows: int  # stored objects
     not_listed: int  # of these, missing from the property indexes
     unknown_ids: int  # of these, missing from the ID index
-    vectors_looked_at: int
+    vectors_checked: int
     not_near: int  # of these, not found by vector search
-    mended: int
+    repaired: int
 
     @property
     def sound(self) -> bool:
-        """Whether all checked rows were found, or rows were restored."""
-        return self.mended > 0 or not (self.not_listed or self.unknown_ids or self.not_near)
+        """Whether all checked rows were found, or rows were repaired."""
+        return self.repaired > 0 or not (self.not_listed or self.unknown_ids or self.not_near)
 
 
 def check_buffer(store: TransitionStore, *, repair: bool, every_vector: bool) -> BufferCheck:
@@ -44,13 +44,13 @@ def check_buffer(store: TransitionStore, *, repair: bool, every_vector: bool) ->
     `every_vector` checks every vector, with two requests per row.
 
     Raises:
-        StoreError: the buffer is not on Weaviate, or the server refused or is away; restored rows stay.
+        StoreError: the buffer is not on Weaviate, or the server refuses or is unreachable; repairs stay.
     """
     if not isinstance(store, WeaviateStore):
         raise StoreError("this check is for Weaviate buffers; a file is checked when it is opened")
     tenant = store.tenant
     splits = {number_of_object(item): item.properties["split"] for item in tenant.every("order", "split")}
-    unlisted = splits.keys() - {number_of_object(item) for item in tenant.found(filter_of({}))}
+    unlisted = splits.keys() - {number_of_object(item) for item in tenant.indexed(filter_of({}))}
     numbers = sorted(splits)
     parts = [numbers[first : first + BARE] for first in range(0, len(numbers), BARE)]
     by_id = [item for part in parts for item in tenant.by_ids(list(map(uuid_of, part)), ["order"])]
@@ -61,12 +61,12 @@ def check_buffer(store: TransitionStore, *, repair: bool, every_vector: bool) ->
     torn = unlisted | unknown | far
     if repair and far:
         torn |= {number for number in set(searched).difference(looked_at) if not _is_near(tenant, number)}
-    mended = _mend(tenant, sorted(torn)) if repair else 0
-    return BufferCheck(len(numbers), len(unlisted), len(unknown), len(looked_at), len(far), mended)
+    repaired = _repair(tenant, sorted(torn)) if repair else 0
+    return BufferCheck(len(numbers), len(unlisted), len(unknown), len(looked_at), len(far), repaired)
 
 
 def check_server(store: TransitionStore) -> str:
-    """Try the requests of a run on a server; returns what was done, and what the server does not do.
+    """Try the requests of a run on a server; return a summary, with features that the server lacks.
 
     Writes, reads and removes a row that search cannot return. Creates nothing: the collection and the tenant
     must exist.
@@ -76,7 +76,7 @@ def check_server(store: TransitionStore) -> str:
     """
     if not isinstance(store, WeaviateStore):
         raise StoreError("this check is for Weaviate buffers")
-    store.tenant.fetch("asking for a page", limit=BARE, return_properties=["order"])
+    store.tenant.fetch("reading a page", limit=BARE, return_properties=["order"])
     probe = Transition(
         Call("dreamgym_doctor", {}),
         Answer("written by doctor; it removes this row"),
@@ -91,7 +91,7 @@ def check_server(store: TransitionStore) -> str:
     except StoreUnavailable:
         raise
     except StoreError as error:  # recording alone does not need permission to delete
-        return f"pages of 10,000 rows; no row was written, since none can be removed ({error})"
+        return f"pages of 10,000 rows; no row was written, because rows cannot be removed ({error})"
     store.put([probe])
     try:
         read = store.exact("dreamgym_doctor", probe.call.key, probe.environment)
@@ -108,7 +108,7 @@ def _is_near(tenant: Tenant, number: int) -> bool:
     from weaviate.classes.query import Filter
 
     one = uuid_of(number)
-    stored = tenant.over_http(one)
+    stored = tenant.read_over_http(one)
     vector = stored and stored.vector.get(VECTOR)
     if not vector:
         return True
@@ -117,16 +117,16 @@ def _is_near(tenant: Tenant, number: int) -> bool:
         only = Filter.by_id().equal(one)
         return at.query.near_vector(vector, target_vector=VECTOR, limit=1, filters=only, return_properties=[])
 
-    return bool(tenant.ask("looking for a vector", near).objects)
+    return bool(tenant.ask("searching by a vector", near).objects)
 
 
-def _mend(tenant: Tenant, numbers: list[int]) -> int:
-    mended = 0
+def _repair(tenant: Tenant, numbers: list[int]) -> int:
+    repaired = 0
     for first in range(0, len(numbers), _PART):
-        stored = [tenant.over_http(uuid_of(number)) for number in numbers[first : first + _PART]]
+        stored = [tenant.read_over_http(uuid_of(number)) for number in numbers[first : first + _PART]]
         objects = [again(item, None) for item in stored if item is not None]
         if objects:
             tenant.resend(objects)
             tenant.send(objects[-1:])
-            mended += len(objects)
-    return mended
+            repaired += len(objects)
+    return repaired

@@ -1,9 +1,9 @@
 """A local Weaviate server: its binary, started for one buffer and stopped with it.
 
-Nothing is downloaded: the binary must be installed. The server listens on free ports: REST on localhost only,
+Nothing is downloaded: install the binary yourself. The server listens on free ports: REST on localhost only,
 gRPC and cluster ports on all addresses, since these cannot be restricted. It accepts only a key generated for
 this start and sends no telemetry. Its data folder is locked while it runs, since two servers on one folder
-destroy it. The server ends with its parent process; if it does not, the next start on the folder stops it.
+destroy it. The server ends with its parent process; if not, the next start on the folder stops it.
 """
 
 import atexit
@@ -35,7 +35,7 @@ from dreamgym_kit.settings.buffer_url import Address
 _HOST = "127.0.0.1"
 _NAMES = ("weaviate", "weaviate-server")
 _START_S, _STOP_S = 60.0, 15.0
-_PASSED_ON = ("PATH", "HOME", "TMPDIR", "SYSTEMROOT")  # never keys of the user's environment
+_PASSED_ON = ("PATH", "HOME", "TMPDIR", "SYSTEMROOT")  # not the user's keys
 _PARENT = "DREAMGYM_SERVER_OF"  # in the server's environment: ID of its parent process
 _PR_SET_PDEATHSIG = 1
 
@@ -55,8 +55,8 @@ def start_embedded(address: Address, *, binary: str | None) -> Running:
     The binary is `binary`, else $WEAVIATE_BINARY, else `weaviate` on the PATH.
 
     Raises:
-        StoreError: there is no binary, or the folder is in use.
-        StoreUnavailable: the server did not start in time; its log says why.
+        StoreError: the binary is missing, or the folder is in use.
+        StoreUnavailable: the server did not start in time; see its log.
     """
     program = _program(address, binary)
     folder = Path(address.path or "weaviate").absolute()
@@ -73,9 +73,7 @@ def start_embedded(address: Address, *, binary: str | None) -> Running:
         def ended() -> str | None:
             code = process.poll()
             return (
-                None
-                if code is None
-                else f"its server ended (code {code}); its log says why: {folder}/server.log"
+                None if code is None else f"its server ended (code {code}); see its log: {folder}/server.log"
             )
 
         def stopped() -> None:
@@ -99,7 +97,7 @@ def _started(
             stderr=says,
             pass_fds=(lock.descriptor,),  # the server may outlive this process if it is killed
             start_new_session=True,  # Ctrl-C must not reach the server: it stops after the buffer closes
-            preexec_fn=_ends_with_parent(),  # one system call, looked up before
+            preexec_fn=_ends_with_parent(),  # a single system call, resolved before the fork
         )
     try:
         lock.sign(process.pid)
@@ -111,7 +109,7 @@ def _started(
 
 
 def _ends_with_parent() -> Callable[[], None] | None:
-    """Run in the child. Linux ends it with the thread that started it, so only the main thread uses this."""
+    """Return a hook for the child: Linux kills it when its starting thread ends, so main thread only."""
     if sys.platform != "linux" or threading.current_thread() is not threading.main_thread():
         return None
     prctl = ctypes.CDLL(None).prctl
@@ -127,8 +125,8 @@ def _program(address: Address, binary: str | None) -> str:
     program = next((path for name in _NAMES if (path := shutil.which(name))), None)
     if program is None:
         raise StoreError(
-            f"{address}: there is no Weaviate on this machine; get its binary from its releases on GitHub "
-            "and name it by WEAVIATE_BINARY or binary=, or use a server: weaviate://HOST"
+            f"{address}: the Weaviate binary was not found; get it from Weaviate's GitHub releases and set "
+            "WEAVIATE_BINARY or binary=, or use a server: weaviate://HOST"
         )
     return program
 
@@ -142,14 +140,14 @@ def _locked(address: Address, folder: Path) -> RunLock:
         except RunDirectoryError as error:
             if not _stop_orphan(folder) or time.monotonic() > ends:
                 raise StoreError(
-                    f"{address}: a server runs over {folder} already: {error} Or run one server for all and "
+                    f"{address}: a server already runs on {folder}: {error} Or run one server for all and "
                     "use weaviate://HOST"
                 ) from None
             time.sleep(0.1)
 
 
 def _stop_orphan(folder: Path) -> bool:
-    """Stop a server that holds the folder after its parent process ended."""
+    """Stop a server on the folder whose parent process ended; return whether there was one."""
     try:
         process = Path("/proc", str(int(json.loads((folder / "server.lock").read_bytes())["pid"])))
         variables = dict(
@@ -162,7 +160,7 @@ def _stop_orphan(folder: Path) -> bool:
         variables.get("PERSISTENCE_DATA_PATH") != str(folder / "data")
         or variables.get(_PARENT, parent) == parent
     ):
-        return False  # not a server of this folder, or its parent lives (an orphan would have a new parent)
+        return False  # not a server of this folder, or its parent is alive (an orphan has a new parent)
     with suppress(ProcessLookupError):
         os.kill(int(process.name), signal.SIGTERM)
     return True
@@ -180,7 +178,7 @@ def _free_ports() -> list[int]:
                     if not port:
                         found.append(int(taken.getsockname()[1]))
             return found
-    raise StoreUnavailable("this machine has no free ports for a Weaviate server")
+    raise StoreUnavailable("no free ports for a Weaviate server on this machine")
 
 
 def _environment(folder: Path, token: str, grpc: int, gossip: int, raft: int) -> dict[str, str]:
@@ -191,7 +189,7 @@ def _environment(folder: Path, token: str, grpc: int, gossip: int, raft: int) ->
         "GRPC_PORT": str(grpc),
         "DISABLE_TELEMETRY": "true",
         "AUTOSCHEMA_ENABLED": "false",
-        "API_BASED_MODULES_DISABLED": "true",  # they call other companies' services
+        "API_BASED_MODULES_DISABLED": "true",  # they call external services
         "AUTHENTICATION_ANONYMOUS_ACCESS_ENABLED": "false",
         "AUTHENTICATION_APIKEY_ENABLED": "true",
         "AUTHENTICATION_APIKEY_ALLOWED_KEYS": token,
@@ -209,7 +207,7 @@ def _environment(folder: Path, token: str, grpc: int, gossip: int, raft: int) ->
         "RAFT_INTERNAL_RPC_PORT": str(raft + 1),
         "RAFT_BOOTSTRAP_EXPECT": "1",
         "RAFT_JOIN": f"dreamgym:{raft}",
-        "GO_PROFILING_DISABLE": "true",  # it would listen on every address
+        "GO_PROFILING_DISABLE": "true",  # its profiler would listen on every address
         "CLUSTER_BASIC_AUTH_USERNAME": "dreamgym",
         "CLUSTER_BASIC_AUTH_PASSWORD": secrets.token_urlsafe(24),
     }
@@ -229,7 +227,7 @@ def _wait(address: Address, process: "subprocess.Popen[bytes]", http: int, grpc:
             time.sleep(0.1)
     gone = process.poll()
     how = f"did not start within {_START_S:g} s" if gone is None else f"ended at once (code {gone})"
-    raise StoreUnavailable(f"{address}: its server {how}; its log says why: {log}")
+    raise StoreUnavailable(f"{address}: its server {how}; see its log: {log}")
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:

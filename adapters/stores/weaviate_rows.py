@@ -1,9 +1,9 @@
 """Serialize transitions as Weaviate objects, filter for them, and parse them back.
 
-A row's content is its payload, text with a checksum. Names to filter by are stored as JSON strings with their
-quotes: the server trims filter values and takes only UTF-8, and this way different names never match. Words
-are split here (`terms_of`) and joined with blanks: the server only splits at blanks. Rows that search must
-not return have neither words nor a vector.
+The payload is authoritative: JSON text with a checksum. Names to filter by are stored as JSON strings with
+their quotes: the server trims filter values and takes only UTF-8, and this way different names never match.
+Words are split here (`terms_of`) and joined with spaces: the server only splits at spaces. Rows that search
+must not return have neither words nor a vector.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Conditions:
     """Conditions on rows; None means any value."""
 
     tenant: str | None = None
@@ -51,13 +51,13 @@ class Asked:
     key: str | None = None
 
     def names(self) -> dict[str, str]:
-        """The properties to filter by."""
+        """Return the encoded properties to filter by."""
         environment = None if self.environment is None else str(self.environment)
         values = {"tenant": self.tenant, "world": environment, "tool": self.tool, "key": self.key}
         return {name: named(value) for name, value in values.items() if value is not None}
 
     def fits(self, row: Transition) -> bool:
-        """Whether a row meets the conditions, whatever the server claims."""
+        """Whether a row meets the conditions; checked here, too, because an index may be wrong."""
         return (
             self.tenant in (None, row.tenant)
             and self.environment in (None, row.environment)
@@ -109,19 +109,19 @@ def read_object(place: str, item: Any) -> Transition:
     """
     payload, stored = (item.properties.get(name) for name in READ[:2])
     if not isinstance(payload, str) or _checksum(payload) != stored:
-        raise damaged(place, item, "its content is not what was written")
+        raise damaged(place, item, "its content does not match its checksum")
     try:
         record = read_json(payload, checked=True)
         transition = transition_from_record(record, checked=True)
     except NotSerializable as error:
         raise damaged(place, item, str(error)) from error
     if record.get("id") != str(item.uuid):
-        raise damaged(place, item, "its content is another row's")
+        raise damaged(place, item, "its content belongs to another row")
     return transition
 
 
 def number_of_object(item: Any) -> int:
-    """Return a row's unique number, rising in recording order; it needs less memory than the object."""
+    """Return a row's unique number, ascending in recording order; it needs less memory than the object."""
     order: int = item.properties["order"]
     number: int = item.uuid.int
     return (order << 128) | number
@@ -134,7 +134,9 @@ def uuid_of(number: int) -> UUID:
 
 def damaged(place: str, item: Any, problem: str) -> StoreError:
     """Return the error for a damaged row."""
-    return StoreError(f"{place}: row {item.uuid} is damaged: {problem}; delete it there and import it again")
+    return StoreError(
+        f"{place}: row {item.uuid} is damaged: {problem}; delete it on the server and import it again"
+    )
 
 
 def object_of(name: str, properties: Mapping[str, object], vector: NDArray[np.float32] | None) -> Any:
@@ -149,7 +151,7 @@ def object_of(name: str, properties: Mapping[str, object], vector: NDArray[np.fl
 
 
 def filter_of(names: Mapping[str, str], *more: Any) -> Any:
-    """Build the filter for rows with these properties that meet `more`; every row if both are empty."""
+    """Build the filter for rows with these properties that also meet `more`; both empty: every row."""
     from weaviate.classes.query import Filter
 
     each = [Filter.by_property(name).equal(value) for name, value in names.items()]
@@ -166,7 +168,7 @@ def read_title(text: str) -> tuple[int, tuple[str, int] | None]:
     """Parse a description into version, and embedder with dimension; None if there are no vectors yet.
 
     Raises:
-        ValueError: it is none of ours.
+        ValueError: not a description of dreamgym-kit.
     """
     try:
         said = json.loads(text.removeprefix(_TITLE)) if text.startswith(_TITLE) else {}
@@ -177,7 +179,7 @@ def read_title(text: str) -> tuple[int, tuple[str, int] | None]:
 
 
 def collection_of(name: str, *, replicas: int, flat: bool, lifetimes: bool) -> dict[str, Any]:
-    """The server's own form of a new collection; what is left out is as the server has it."""
+    """Return the server's JSON form of a new collection; omitted keys keep the server's defaults."""
 
     def text(name: str, *, filtered: bool = False, searched: bool = False) -> dict[str, Any]:
         how = {"tokenization": "whitespace" if searched else "field", "indexSearchable": searched}
@@ -224,7 +226,7 @@ def _expires(transition: Transition, lifetime_s: float | None) -> datetime | Non
         return None
     try:
         return datetime.fromtimestamp(at + lifetime_s, tz=UTC)
-    except (OverflowError, OSError, ValueError):  # a year that no calendar has: it stays
+    except (OverflowError, OSError, ValueError):  # a year outside the calendar: the row does not expire
         return None
 
 

@@ -1,4 +1,4 @@
-"""The connection to a Weaviate server: one deadline for each request, and the meaning of its errors.
+"""The connection to a Weaviate server: one deadline for each request, and advice for its errors.
 
 The official client retries for up to 63 seconds, whatever its timeout, can silently send a batch twice, and
 drops the status of most answers. So its gRPC stub is wrapped (`_OneTry`): each call gets the rest of the
@@ -34,37 +34,37 @@ _WRITES = ("BatchObjects", "BatchDelete")
 _CHANNEL = [
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.min_reconnect_backoff_ms", 200),
-    ("grpc.max_reconnect_backoff_ms", 1_000),  # by default a server that is back is not seen for two minutes
+    ("grpc.max_reconnect_backoff_ms", 1_000),  # the default notices a restarted server after two minutes
 ]
-_NOT_NOW = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "CANCELLED", "INTERNAL")  # statuses of gRPC
+_NOT_NOW = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "CANCELLED", "INTERNAL")  # temporary gRPC statuses
 _NOT_NOW_HTTP = ("408", "425", "429", "500", "502", "503", "504")
-_GONE = "gone: "  # prefix of advice that a starting server may trigger by mistake
+_GONE = "gone: "  # prefix of advice that a starting server may trigger wrongly
 # Substrings of the server's message or status (alternatives separated by |), and advice; the first match
 # counts. The status follows the message in angle brackets, so that "401" does not match a number of bytes.
 _STAYS = {
-    "count limit of|usage_limit_exceeded": "a limit of the server is reached; raise it, or delete there",
-    "query maximum results": "the server limits results too low; set QUERY_MAXIMUM_RESULTS to 10000 there",
-    "trying to send message larger": "the answer is above GRPC_MAX_MESSAGE_SIZE; raise it, or ask for less",
+    "count limit of|usage_limit_exceeded": "the server reached a limit; raise it, or delete data there",
+    "query maximum results": "the server's result limit is too low; set QUERY_MAXIMUM_RESULTS to 10000 there",
+    "trying to send message larger": "the answer is above GRPC_MAX_MESSAGE_SIZE; raise it, or read less",
     TOO_LARGE: "a row exceeds the server's message size; raise GRPC_MAX_MESSAGE_SIZE there",
     "illegal request line|unknown service|<unimplemented>": "the ports of HTTP and gRPC are wrong or "
     "swapped: the HTTP port follows the host, the gRPC port goes in grpc=",
-    "wrong_version_number|record layer failure": "there is no TLS at this port; write weaviate://",
-    "cloud's metadata service": "it is never asked",
+    "wrong_version_number|record layer failure": "this port does not use TLS; write weaviate://",
+    "cloud's metadata service": "dreamgym-kit never connects to it",
     "certificate_verify_failed": "this machine does not trust its certificate",
-    "no authentication scheme is configured": "the server takes no key; unset {key}",
-    "unauthenticated|unauthorized|invalid api key|anonymous access not enabled|<401>": "the server takes no "
-    "such key; {key} has to hold the right one",
-    "forbidden|insufficient permissions|<permission_denied>|<403>": "the key of {key} has no right to do "
-    "that; give its user rights on the collection and its tenants",
+    "no authentication scheme is configured": "the server accepts no key; unset {key}",
+    "unauthenticated|unauthorized|invalid api key|anonymous access not enabled|<401>": "the server refused "
+    "the key; check {key}",
+    "forbidden|insufficient permissions|<permission_denied>|<403>": "the key of {key} lacks the permission; "
+    "give its user access to the collection and its tenants",
     "tenant not active": "its tenant is not active; activate it on the server",
-    "multi-tenancy is not enabled|check if tenant exists": "its collection has no tenants, so it is none of "
-    "dreamgym-kit's; name another in the address: /Collection after the host",
-    "tenant not found": _GONE + "its tenant is gone; name another, or open it to write, which makes it",
+    "multi-tenancy is not enabled|check if tenant exists": "its collection has no tenants, so it is not "
+    "dreamgym-kit's; choose another in the URL: /Collection after the host",
+    "tenant not found": _GONE + "its tenant was deleted; choose another, or open it for writing to create it",
     "could not find class|non-existing index|find index for class|no read replica found|class not found|"
     "not have configuration for vector text": _GONE
-    + "its collection is gone; open it to write, which makes one",
-    "weaviate nodes for replication|minimum replication factor": "the server wants another number of "
-    "copies of each row; say it in the address: replicas=3",
+    + "its collection was deleted; open it for writing to create it",
+    "weaviate nodes for replication|minimum replication factor": "the server requires another number of "
+    "replicas; set it in the URL: replicas=3",
     "is not supported. please use": "the server is too old; use Weaviate 1.29 or newer",
     "no such prop|invalid|not a valid|vector length|<invalid_argument>|<400>|<404>|<405>|<409>|<422>": "the "
     "server refused it",
@@ -76,7 +76,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class ServerTarget:
-    """Where a server listens."""
+    """Hosts and ports of a server."""
 
     http_host: str
     http_port: int
@@ -89,7 +89,7 @@ class ServerTarget:
 
 
 class Refused(Exception):
-    """A server's message and status; never an error that the client retries."""
+    """A server's message and status; as an error that the client does not retry."""
 
     def __init__(self, status: str, text: str) -> None:
         super().__init__(status, text)
@@ -109,7 +109,7 @@ def meaning(status: str, text: str) -> str | None:
 
 
 class _OneTry:
-    """The client's stub, whose calls get the rest of the deadline, whatever timeout the client sets."""
+    """The client's stub, whose calls get the rest of the deadline, not the client's timeout."""
 
     def __init__(self, stub: Any, server: "WeaviateServer") -> None:
         self._stub, self._server = stub, server
@@ -119,19 +119,19 @@ class _OneTry:
 
         call, server, writes = getattr(self._stub, name), self._server, name in _WRITES
 
-        def asked(*what: Any, **how: Any) -> Any:
+        def attempt(*args: Any, **options: Any) -> Any:
             still = time.monotonic() + _STILL_S
             while True:
                 left = server.left_s()
                 quiet = not writes and left > _STILL_S and time.monotonic() < still
-                how |= {"timeout": _STILL_S if quiet else left, "wait_for_ready": True}
+                options |= {"timeout": _STILL_S if quiet else left, "wait_for_ready": True}
                 try:
-                    return call(*what, **how)
+                    return call(*args, **options)
                 except grpc.RpcError as error:
                     status, text = error.code().name, error.details() or ""
                 server.check_alive()
                 if quiet and status == "DEADLINE_EXCEEDED" and time.monotonic() > still - _PAUSE_S:
-                    server.stands_still()
+                    server.report_waiting()
                     still = 0.0
                 elif (
                     writes
@@ -143,7 +143,7 @@ class _OneTry:
                 else:
                     time.sleep(_PAUSE_S)
 
-        return asked
+        return attempt
 
 
 class WeaviateServer:
@@ -171,9 +171,9 @@ class WeaviateServer:
         self._client: Any = None
         self._connecting = threading.Lock()
         self._deadline = threading.local()
-        self._settled = False  # since when nothing is connected anew
-        self._again = False  # whether the name is to be looked up again before the next question
-        self._grpc_at = ""  # what is connected to, as gRPC names it: "ipv4:10.0.0.5:50051"
+        self._settled = False  # True: connections are open, none is added
+        self._again = False  # whether to resolve the host name again before the next request
+        self._grpc_at = ""  # current gRPC target: "ipv4:10.0.0.5:50051"
         self._closed = False
 
     def ask(self, doing: str, question: Callable[[Any], _T], *, over_http: bool = False) -> _T:
@@ -198,24 +198,24 @@ class WeaviateServer:
                 if not _is_theirs(error):
                     raise  # a bug here, not an error of the server
                 self._settled, self._again = False, True
-                status, text = _said(error)
+                status, text = _status_and_text(error)
             words = meaning(status, text)
             if not (words and words.startswith(_GONE)) or was_ready or self._client is None:
                 raise self.store_error(doing, status, text) from None
             was_ready = self._wait_until_ready(doing)
 
     def store_error(self, doing: str, status: str, text: str) -> StoreError:
-        """Convert a server error to ours: one table for requests and for single rows."""
+        """Convert a server error to a `StoreError`, for requests and single rows."""
         words = meaning(status, text)
-        say = (words or "the server cannot do it now; try again later").removeprefix(_GONE)
+        advice = (words or "the server cannot do it now; try again later").removeprefix(_GONE)
         if words is None and "deadline exceeded" in text.lower():
-            say = (
-                f"no answer within {self._timeout_s:g} s from {self._target}; see whether both can be reached"
+            advice = (
+                f"no answer within {self._timeout_s:g} s from {self._target}; check that both are reachable"
             )
         elif words is None and "[errno 111]" in text.lower():
-            say = f"nothing listens at {self._target}; see whether it is up, or try again later"
-        say = say.replace("{key}", self._key_name)
-        line = self._key.mask(f"{self.place}: {doing}: {say} ({' '.join(text.split())[:300]})")
+            advice = f"nothing listens at {self._target}; check that it runs, or try again later"
+        advice = advice.replace("{key}", self._key_name)
+        line = self._key.mask(f"{self.place}: {doing}: {advice} ({' '.join(text.split())[:300]})")
         return StoreUnavailable(line) if words is None else StoreError(line)
 
     def left_s(self) -> float:
@@ -223,12 +223,12 @@ class WeaviateServer:
         ends: float = self._deadline.ends
         return max(ends - time.monotonic(), 0.01)
 
-    def stands_still(self) -> None:
+    def report_waiting(self) -> None:
         """Report on stderr that the run waits for its server."""
         sys.stderr.write(f"{self.place}: no answer for {_STILL_S:g} s; waiting {self.left_s():.0f} s more\n")
 
     def check_alive(self) -> None:
-        """Refuse to wait for a server that was started here and has ended."""
+        """Raise if a server started by this process has ended."""
         why = self._ended()
         if why:
             raise StoreUnavailable(f"{self.place}: {why}")
@@ -238,19 +238,19 @@ class WeaviateServer:
         if not self._closed:
             self._closed = True
             if self._client is not None:
-                with suppress(RuntimeError, OSError):  # it is gone anyway
+                with suppress(RuntimeError, OSError):  # the connection is closed in any case
                     self._client.close()
 
     @contextmanager
     def _seen_by_guard(self, over_http: bool) -> Iterator[None]:
-        """Show the guard new connections. Scanning open files is slow: only around requests that connect."""
+        """Show new connections to the guard. Scanning open files is slow: only for requests that connect."""
         ports = (self._target.http_port, self._target.grpc_port)
         new = (over_http or not self._settled) and not egress.armed()
         with of_the_kit(ports) if new else nullcontext():
             yield
 
     def _wait_until_ready(self, doing: str) -> bool:
-        """Wait for a starting server; True once it is ready.
+        """Wait for a starting server; return whether it was starting.
 
         Raises:
             StoreUnavailable: it is not ready by the deadline.
@@ -261,13 +261,13 @@ class WeaviateServer:
             if self.left_s() < 2 * _PAUSE_S:
                 raise StoreUnavailable(f"{self.place}: {doing}: the server is starting; try again later")
             if time.monotonic() > still:
-                self.stands_still()
+                self.report_waiting()
                 still = float("inf")
             time.sleep(_PAUSE_S)
         return True
 
     def _is_ready(self) -> bool:
-        """Return what the client's `is_ready` would, without printing errors."""
+        """Return the client's `is_ready` without printing errors."""
         try:
             answer = self._client._connection.get("/.well-known/ready", check_is_connected=False)
         except Exception as error:
@@ -280,14 +280,14 @@ class WeaviateServer:
         with self._connecting:
             if self._client is None or self._again:
                 grpc_at = self._look_up()
-                if self._client is not None and grpc_at != self._grpc_at:  # it has moved
+                if self._client is not None and grpc_at != self._grpc_at:  # its address changed
                     self._client.close()
                     self._client = None
                 self._grpc_at, self._again = grpc_at, False
             if self._client is None:
                 client = self._made()
-                connection = client._connection  # guarded by a test, and by the pin of the client
-                connection._make_client = partial(_looked_up, connection._make_client)
+                connection = client._connection  # private; a test and the pinned version guard it
+                connection._make_client = partial(_resolving, connection._make_client)
                 self._client = client
                 try:
                     client.connect()
@@ -300,13 +300,13 @@ class WeaviateServer:
         return self._client
 
     def _look_up(self) -> str:
-        """Look the names up, once for a connection; gives what gRPC connects to, which looks nothing up.
+        """Resolve the host names once per connection; return a gRPC target of plain addresses.
 
         Raises:
-            StoreError: a name leads to a cloud's metadata service; one port for both, by whatever name.
+            StoreError: a name leads to a cloud's metadata service, or HTTP and gRPC share a port.
         """
         at, resolver = self._target, Resolver()
-        if self._proxy:  # it looks names up
+        if self._proxy:  # the proxy resolves names
             return f"{_in_url(at.grpc_host)}:{at.grpc_port}"
         try:
             http = resolver.resolve(at.http_host, at.http_port)
@@ -316,10 +316,10 @@ class WeaviateServer:
             raise kind(f"{self.place}: {error}") from None
         if at.http_port == at.grpc_port and set(http) & set(grpc):
             raise StoreError(
-                f"{self.place}: HTTP and gRPC cannot share port {at.http_port}; say the other by grpc="
+                f"{self.place}: HTTP and gRPC cannot share port {at.http_port}; set the gRPC port with grpc="
             )
         chosen = grpc[0]
-        for address in grpc if len(grpc) > 1 else ():  # localhost has two, and a server may listen at one
+        for address in grpc if len(grpc) > 1 else ():  # localhost has two addresses, and a server may use one
             with suppress(OSError), socket.create_connection((address, at.grpc_port), _CONNECT_S):
                 chosen = address
                 break
@@ -327,15 +327,17 @@ class WeaviateServer:
 
     def _made(self) -> Any:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of packages that it imports
+            warnings.simplefilter("ignore", DeprecationWarning)  # from packages that it imports
             import weaviate
         from weaviate.classes.init import AdditionalConfig, Auth, Timeout
         from weaviate.config import GrpcConfig
         from weaviate.connect import ConnectionParams
 
-        logging.getLogger("weaviate-client").addFilter(lambda record: isinstance(record.msg, str))  # no rows
+        logging.getLogger("weaviate-client").addFilter(
+            lambda record: isinstance(record.msg, str)
+        )  # would log rows
 
-        # By its names for TLS, and connected where they led to when they were looked at.
+        # TLS checks the host name, but the connection uses the addresses resolved above.
         pinned: Any = type("Pinned", (ConnectionParams,), {"_grpc_target": property(lambda _: grpc_at)})
         at, waits, grpc_at = self._target, self._timeout_s, self._grpc_at
         token = self._key.headers().get("authorization", "").removeprefix("Bearer ")
@@ -349,7 +351,7 @@ class WeaviateServer:
                 grpc_secure=at.secure,
             ),
             auth_client_secret=Auth.api_key(token) if token else None,
-            skip_init_checks=True,  # they ask the public package index
+            skip_init_checks=True,  # they query the public package index
             additional_config=AdditionalConfig(
                 timeout=Timeout(init=waits, query=waits, insert=waits),
                 grpc_config=GrpcConfig(
@@ -360,8 +362,8 @@ class WeaviateServer:
         )
 
 
-def _looked_up(make: Callable[[Any], Any], colour: str) -> Any:
-    """The client's own HTTP client, which then connects to addresses that were looked at."""
+def _resolving(make: Callable[[Any], Any], color: str) -> Any:
+    """Build the client's HTTP client so that it connects only to checked addresses."""
     import httpcore
 
     class Backend(httpcore.SyncBackend):
@@ -378,7 +380,7 @@ def _looked_up(make: Callable[[Any], Any], colour: str) -> Any:
                     refused = error
             raise refused
 
-    client = make(colour)
+    client = make(color)
     client._transport._pool._network_backend = Backend()
     return client
 
@@ -388,13 +390,13 @@ def _in_url(host: str) -> str:
 
 
 def _is_theirs(error: Exception) -> bool:
-    """Whether the client, its transport or the network raised it."""
+    """Return whether the client, its transport or the network raised it."""
     theirs = type(error).__module__.split(".")[0] in ("weaviate", "httpx", "httpcore", "grpc")
     return theirs or isinstance(error, Refused | OSError)
 
 
-def _said(error: Exception) -> tuple[str, str]:
-    """Status and words of the last answer: of a chain of errors, those of the innermost that has any."""
+def _status_and_text(error: Exception) -> tuple[str, str]:
+    """Return status and text of the innermost error in the chain that has them."""
     import httpcore
 
     if isinstance(error, Refused):

@@ -24,7 +24,7 @@ from dreamgym_kit.adapters.embedders.choosing import FileEmbedder
 from dreamgym_kit.adapters.stores.weaviate_rows import (
     READ,
     VECTOR,
-    Asked,
+    Conditions,
     Row,
     damaged,
     filter_of,
@@ -47,17 +47,17 @@ from dreamgym_kit.types import Environment, Source, Split, Transition
 _PAGE = 256  # rows read at a time
 _PART = 200  # rows sent at a time
 _EMBEDDED = 64  # rows embedded at a time
-_TURN_S = 60.0  # how long a thread waits for other threads of its store
-_RECHECK_S = 60.0  # another process may have put rows, or rows without vectors
-_RECENT, _SMALL = 2_000, 16_000  # objects that search caches, and their maximum characters
-_UNKNOWN = 64  # maximum words of a query that no cached row has: older rows may have them
+_TURN_S = 60.0  # maximum wait for other threads of the store
+_RECHECK_S = 60.0  # between looks for rows of other processes
+_RECENT, _SMALL = 2_000, 16_000  # maximum cached objects, and characters of each
+_UNKNOWN = 64  # maximum query words without counted rows: uncounted rows may have them
 
 
 class WeaviateStore:
     """Implements `interfaces.TransitionStore` on a server; threads may share it.
 
     Missing collections and tenants are created, unless the store is `read_only`: then a misspelled name is an
-    error. Rows over `room` are evicted after every 1,000 rows put, and on closing. `replicas` and `flat`
+    error. Rows beyond `room` are evicted after every 1,000 rows put, and on closing. `replicas` and `flat`
     (vectors are compared one by one) apply to a collection created here.
 
     Raises:
@@ -96,7 +96,7 @@ class WeaviateStore:
         self._embedder = FileEmbedder(
             server.place,
             embedder,
-            lambda: self.tenant.kept,
+            lambda: self.tenant.stored_embedder,
             instead="name another collection in the address: /Collection after the host",
         )
         try:
@@ -109,24 +109,24 @@ class WeaviateStore:
         """See `TransitionStore.put`; the module docstring gives the weaker guarantees of a server.
 
         Raises:
-            StoreUnavailable: the server went away; the rows may be there in part, put them again.
+            StoreUnavailable: the connection failed; some rows may be stored, so repeat the put.
         """
         return self._put(transitions, set())
 
     def put_again(self, transitions: Sequence[Transition]) -> int:
-        """Like `put`, for rows that an earlier put may have stored in part: each is sent in full."""
+        """Like `put`, for rows that an earlier put may have stored partly: every row is sent."""
         return self._put(transitions, {row.id for row in transitions})
 
     def exact(
         self, tool: str, key: str, environment: Environment, *, tenant: str = "default"
     ) -> list[Transition]:
         """See `TransitionStore.exact`."""
-        wanted = Asked(tenant=tenant, environment=environment, tool=tool, key=key)
+        wanted = Conditions(tenant=tenant, environment=environment, tool=tool, key=key)
         try:
             objects = self.tenant.fetch(
                 "reading rows",
                 limit=BARE,
-                filters=filter_of(Asked(key=key).names()),
+                filters=filter_of(Conditions(key=key).names()),
                 return_properties=list(READ),
             )
         except StoreError as error:
@@ -134,32 +134,32 @@ class WeaviateStore:
                 raise
             objects = []
         if objects and len(objects) < BARE:
-            rows = [self._read(item, Asked(key=key)) for item in sorted(objects, key=number_of_object)]
+            rows = [self._read(item, Conditions(key=key)) for item in sorted(objects, key=number_of_object)]
             return [row for row in rows if wanted.fits(row)]
         return list(self._scan(wanted))
 
     def scan(
         self, *, tenant: str | None = None, tool: str | None = None, environment: Environment | None = None
     ) -> Iterator[Transition]:
-        """See `TransitionStore.scan`; rows that are put after the first one was asked for are left out."""
-        return self._scan(Asked(tenant=tenant, environment=environment, tool=tool))
+        """See `TransitionStore.scan`; rows added during the scan are left out."""
+        return self._scan(Conditions(tenant=tenant, environment=environment, tool=tool))
 
     def search(self, query: HybridQuery) -> list[Hit]:
         """See `TransitionStore.search`.
 
         Raises:
-            StoreError: also where the vectors are those of an embedder that was not given.
+            StoreError: also if the vectors' embedder was not given.
         """
-        if not query.words_only and self.tenant.kept is None:
+        if not query.words_only and self.tenant.stored_embedder is None:
             self.tenant.look_again()
         embedder, vector = self._embedder.to_search(words_only=query.words_only), None
         if embedder is not None and not query.words_only:
             if not self._read_only:
                 with self._turn():
                     self._embed_missing(embedder)
-            if self.tenant.kept is not None:  # else there is none to compare with
+            if self.tenant.stored_embedder is not None:  # otherwise there are no vectors to compare
                 vector = embedder.embed([query.text])[0]
-        return _Search(self.tenant, query, self._words.to_ask(query.text), vector, self._found).hits()
+        return _Search(self.tenant, query, self._words.to_ask(query.text), vector, self._cached_rows).hits()
 
     def evict(self, room: Room, *, now: float | None = None) -> int:
         """See `TransitionStore.evict`."""
@@ -186,12 +186,12 @@ class WeaviateStore:
             return self.tenant.delete([UUID(name) for name in dict.fromkeys(ids)])
 
     def make_room(self) -> int:
-        """Evict rows over the limits; returns the number evicted since this store was opened."""
+        """Evict rows beyond the limits; return the number evicted since the store was opened."""
         return self._crowding.relieve()
 
     @property
     def foreign_embedder(self) -> str | None:
-        """Names the embedder of the collection's vectors where it was not given."""
+        """The missing embedder that made the collection's vectors, or None."""
         return self._embedder.foreign
 
     def count(self) -> int:
@@ -208,11 +208,11 @@ class WeaviateStore:
         if self._on_close is not None:
             self._on_close()
 
-    def _scan(self, wanted: Asked) -> Iterator[Transition]:
+    def _scan(self, wanted: Conditions) -> Iterator[Transition]:
         narrow = wanted.names()
         tenant = narrow.get("tenant")
         if len(narrow) - (tenant is not None):
-            numbers = [number_of_object(item) for item in self.tenant.found(filter_of(narrow))]
+            numbers = [number_of_object(item) for item in self.tenant.indexed(filter_of(narrow))]
         else:  # nearly all rows of the buffer: no index is needed
             every = self.tenant.every("order", "tenant")
             numbers = [
@@ -222,19 +222,23 @@ class WeaviateStore:
         for first in range(0, len(numbers), _PAGE):
             yield from self._rows(numbers[first : first + _PAGE], wanted).values()
 
-    def _rows(self, numbers: Sequence[int], wanted: Asked) -> dict[int, Transition]:
-        """Yield rows by their numbers, ascending; skips rows evicted meanwhile."""
-        items = self.tenant.whole([uuid_of(number) for number in numbers], READ)
+    def _rows(self, numbers: Sequence[int], wanted: Conditions) -> dict[int, Transition]:
+        """Return rows by number, ascending; skips rows evicted meanwhile."""
+        items = self.tenant.by_ids_fully([uuid_of(number) for number in numbers], READ)
         return {
             number_of_object(item): self._read(item, wanted) for item in sorted(items, key=number_of_object)
         }
 
-    def _found(self, numbers: Sequence[int]) -> dict[int, Transition]:
-        """Rows that a search found. The last ones are kept as the server sent them: questions are alike."""
+    def _cached_rows(self, numbers: Sequence[int]) -> dict[int, Transition]:
+        """Return rows of a search. The latest objects are cached, because queries repeat."""
         with self._reading:
             here = {number: self._recent[number] for number in numbers if number in self._recent}
         missing = [uuid_of(number) for number in numbers if number not in here]
-        read = {number_of_object(item): item for item in self.tenant.whole(missing, READ)} if missing else {}
+        read = (
+            {number_of_object(item): item for item in self.tenant.by_ids_fully(missing, READ)}
+            if missing
+            else {}
+        )
         small = {
             number: item for number, item in read.items() if len(item.properties["payload"] or "") < _SMALL
         }
@@ -243,9 +247,9 @@ class WeaviateStore:
             for number in list(self._recent)[: max(0, len(self._recent) - _RECENT)]:
                 del self._recent[number]
         items = sorted({**here, **read}.items())
-        return {number: self._read(item, Asked()) for number, item in items}
+        return {number: self._read(item, Conditions()) for number, item in items}
 
-    def _read(self, item: Any, wanted: Asked) -> Transition:
+    def _read(self, item: Any, wanted: Conditions) -> Transition:
         row = read_object(self._server.place, item)
         if not wanted.fits(row):
             raise damaged(self._server.place, item, "its indexed properties differ from its content")
@@ -268,22 +272,20 @@ class WeaviateStore:
                     last = self._insert(fresh, unsure, known) or last
                     new += [row.id for row in fresh]
                 if last is not None:
-                    self.tenant.send([last])  # what came before is in the log of vectors then
+                    self.tenant.send([last])  # flushes the earlier rows to the vector log
             except StoreUnavailable:
                 raise
             except StoreError as error:
-                raise StoreError(
-                    f"{error}; others of the same put may be there, and it does no harm to put them again"
-                ) from error
+                raise StoreError(f"{error}; other rows of this put may be stored; repeat the put") from error
             embedder = self._embedder.chosen()
             if embedder is not None and new:
-                with suppress(UserError):  # these rows are stored, whatever others lack
+                with suppress(UserError):  # these rows are stored, even if others lack vectors
                     self._embed_missing(embedder)
         self._crowding.put(len(new))
         return len(new)
 
     def _insert(self, fresh: Sequence[Row], unsure: set[str], known: set[str]) -> Any:
-        """Send new rows, and once more those of which it is not sure; gives the last object sent."""
+        """Send new rows, and resend unsure ones; return the last object sent."""
         vectors = self._vectors(fresh)
         objects, doubtful = list[Any](), list[Any]()
         for row, place in zip(fresh, self._places(len(fresh)), strict=True):
@@ -317,7 +319,7 @@ class WeaviateStore:
 
     def _claim(self, embedder: str, dimension: int) -> None:
         self.tenant.claim(embedder, dimension)
-        self._embedder.to_search(words_only=False)  # refuses where another process was quicker
+        self._embedder.to_search(words_only=False)  # raises if another embedder was first
 
     def _embed_missing(self, embedder: Embedder) -> None:
         """Add vectors to rows stored without one."""
@@ -329,14 +331,14 @@ class WeaviateStore:
             if not items:
                 self._look_at = time.monotonic() + _RECHECK_S
                 return
-            vectors = embedder.embed([search_text(self._read(item, Asked())) for item in items])
+            vectors = embedder.embed([search_text(self._read(item, Conditions())) for item in items])
             self._claim(embedder.name, embedder.dimension)
             objects = [again(item, vector) for item, vector in zip(items, vectors, strict=True)]
             self.tenant.send(objects)
             self.tenant.send(objects[-1:])
 
     def _places(self, rows: int) -> range:
-        """Places in the order recorded: microseconds, after those of this writer and those there were."""
+        """Return the next order numbers: microseconds, after all earlier rows."""
         if self._clock is None:
             from weaviate.classes.query import Sort
 
@@ -355,7 +357,7 @@ class WeaviateStore:
             )
 
     def _prepared(self, transitions: Sequence[Transition]) -> list[Row]:
-        """Rows as they are sent; of two with one id, the first."""
+        """Return the rows to send; the first of each ID."""
         rows: dict[str, Row] = {}
         lifetime_s = None if self._room is None else self._room.dreamt_lifetime_s
         try:
@@ -369,7 +371,7 @@ class WeaviateStore:
         return list(rows.values())
 
     def _all_stay(self, room: Room) -> bool:
-        """Whether two counts tell that all rows have room: no dreamt ones, and no more than may be."""
+        """Return whether two counts show that no row must be evicted."""
         from weaviate.classes.query import Filter
 
         if self.tenant.count(Filter.by_property("provenance").not_equal(str(Source.REAL))):
@@ -378,9 +380,9 @@ class WeaviateStore:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Write one at a time within this store, so that what is new is counted once."""
+        """Let one thread write at a time, so that new rows are counted once."""
         if not self._writing.acquire(timeout=_TURN_S):
-            raise StoreUnavailable(f"{self._server.place}: other threads have been writing for {_TURN_S:g} s")
+            raise StoreUnavailable(f"{self._server.place}: other threads wrote for {_TURN_S:g} s; retry")
         try:
             yield
         finally:
@@ -390,7 +392,7 @@ class WeaviateStore:
 class _Words:
     """Counts of rows per word: a query uses its rarest words, as in a file.
 
-    Counted in the newest rows, at the first question and when it was a while ago.
+    Counted in the newest rows at the first query, and again after a while.
     """
 
     def __init__(self, tenant: Tenant) -> None:
@@ -421,13 +423,13 @@ class _Words:
 
 
 class _Search:
-    """One question. The server ranks by words (BM25) and by vectors; the kit makes one list of both.
+    """One query. The server ranks by words (BM25) and by vectors; the kit fuses both rankings.
 
-    Fused here and not by the server's own hybrid query, so that hits say where they stood in each ranking,
-    rows that say the same are said once, and a buffer answers by the same rules wherever it lies. Rankings
-    are read without payload; rows, a few at a time, until enough of them say something new.
+    The kit fuses, not the server's hybrid query, so that hits state their rank in each ranking, rows with
+    equal content appear once, and every kind of buffer gives the same results. Rankings are read without
+    payloads, and rows a few at a time, until enough of them differ.
 
-    `read` gives rows by their numbers; without a `vector` it goes by words only.
+    `read` returns rows by number; without a `vector` only words are used.
     """
 
     def __init__(
@@ -440,32 +442,32 @@ class _Search:
     ) -> None:
         self._tenant, self._query, self._terms, self._vector, self._read = tenant, query, terms, vector, read
         self._seen: dict[int, Transition] = {}
-        self._named: dict[int, tuple[str, str]] = {}  # key and provenance of what was ranked
-        self._ranking: dict[str, list[int]] = {}  # of rows of any source, so deep
+        self._named: dict[int, tuple[str, str]] = {}  # key and source of ranked rows
+        self._ranking: dict[str, list[int]] = {}  # rankings over all sources, to `_depth`
         self._depth = 0
 
     def hits(self) -> list[Hit]:
-        """The best rows."""
+        """Return the best rows."""
         matches = retrieve(self._query, self._rank, self._same)
-        there = [match for match in matches if match.row in self._seen]  # not evicted meanwhile
+        there = [match for match in matches if match.row in self._seen]  # others were evicted meanwhile
         return [Hit(self._seen[match.row], match.score, match.places) for match in there]
 
     def _rank(self, sources: frozenset[Source], depth: int) -> Mapping[str, Sequence[int]]:
-        """Asks for rows of all sources at once: nearly all are real, and no second question is needed."""
+        """Rank rows of all sources in one request: nearly all are real, which saves a second one."""
         depth = min(depth, BARE)
         if self._depth < depth:
-            self._ranking, self._depth = self._asked(self._query.sources, depth), depth
+            self._ranking, self._depth = self._request(self._query.sources, depth), depth
         wanted = {source.on_disk for source in sources}
         found = {
             name: [row for row in rows if self._named[row][1] in wanted]
             for name, rows in self._ranking.items()
         }
         for name, rows in self._ranking.items():
-            if len(rows) == self._depth and len(found[name]) < min(depth, len(rows)):  # there may be more
-                return self._asked(sources, depth)
+            if len(rows) == self._depth and len(found[name]) < min(depth, len(rows)):  # more may exist
+                return self._request(sources, depth)
         return {name: rows[:depth] for name, rows in found.items()}
 
-    def _asked(self, sources: frozenset[Source], depth: int) -> dict[str, list[int]]:
+    def _request(self, sources: frozenset[Source], depth: int) -> dict[str, list[int]]:
         from weaviate.classes.query import MetadataQuery, Sort
 
         how: dict[str, Any] = {"filters": self._filters(sources), "limit": depth}
@@ -482,7 +484,7 @@ class _Search:
             found["vectors"] = self._ranked(
                 "searching by vectors", lambda rows: rows.near_vector(near, target_vector=VECTOR, **scored)
             )
-        elif self._vector is not None:  # it says nothing: no row is nearer than another
+        elif self._vector is not None:  # a zero vector: no row is nearer than another
             found["vectors"] = self._ranked(
                 "searching", lambda rows: rows.fetch_objects(sort=Sort.by_property("order"), **how)
             )
@@ -504,16 +506,16 @@ class _Search:
         from weaviate.classes.query import Filter
 
         query = self._query
-        names = Asked(tenant=query.tenant, environment=query.environment, tool=query.tool).names()
+        names = Conditions(tenant=query.tenant, environment=query.environment, tool=query.tool).names()
         more = [Filter.by_property("provenance").contains_any(sorted(source.on_disk for source in sources))]
         if query.not_episode is not None:
             more.append(Filter.by_property("episode").not_equal(named(query.not_episode)))
         return filter_of({**names, "split": str(Split.TRAIN)}, *more)
 
     def _same(self, rows: Sequence[int]) -> Iterator[int]:
-        """See `retrieval.sameness`; it reads only the rows that it needs.
+        """Yield `retrieval.sameness` of rows; reads only the rows that it needs.
 
-        Of one key, most say the same: so as many are read at a time as have the wanted number of keys.
+        Most rows of a key are equal, so each read takes enough rows for the wanted number of keys.
         """
         last = 0
         while last < len(rows):
@@ -527,10 +529,10 @@ class _Search:
             for number, row in read.items():
                 if not fits(
                     row, self._query
-                ):  # what is filtered out is never given, whatever the server says
+                ):  # never return a row that the filters exclude, even if the server does
                     raise StoreError(
-                        f"{self._tenant.server.place}: row {row.id} is damaged: its properties say something "
-                        "else than its content"
+                        f"{self._tenant.server.place}: row {row.id} is damaged: its properties differ from "
+                        "its content"
                     )
                 self._seen[number] = row
             yield from (sameness(self._seen[row]) if row in self._seen else row for row in part)

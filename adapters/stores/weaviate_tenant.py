@@ -1,4 +1,4 @@
-"""One tenant of a collection on a server: create or find it; read, write and delete its rows.
+"""One tenant of a collection on a server: create or open it; read, write and delete its rows.
 
 The collection's description stores version and embedder, readable for every user who may read the schema.
 Tenants are created by name when a buffer is opened for writing, never automatically by the server.
@@ -36,7 +36,7 @@ from dreamgym_kit.adapters.stores.weaviate_server import TOO_LARGE, WeaviateServ
 from dreamgym_kit.errors import StoreError
 
 BARE = 10_000  # rows without payload per page, the server's maximum
-_DELETED = 500  # rows per deletion
+_DELETED = 500  # rows per delete request
 _NAMES = {  # Weaviate's naming rules
     "collection": ("[A-Z][_0-9A-Za-z]{0,199}", "a capital letter, then letters, digits and _"),
     "tenant": ("[A-Za-z0-9_-]{1,64}", "1 to 64 letters, digits, _ and -"),
@@ -53,32 +53,32 @@ class Stored:
 
 
 class Tenant:
-    """One buffer on its server; `kept` is the embedder and dimension of its vectors, as last read."""
+    """One buffer on its server; `stored_embedder`: the embedder and dimension of its vectors, as read."""
 
     def __init__(self, server: WeaviateServer, collection: str, name: str, consistency: str) -> None:
         self.server = server
         self._collection, self._name, self._consistency = collection, name, consistency
         self._handle: tuple[Any, Any] = (None, None)  # a client and its handle of the tenant
         self._replicas = 1
-        self.kept: tuple[str, int] | None = None
+        self.stored_embedder: tuple[str, int] | None = None
         self.lifetimes = False  # whether the server deletes rows by their age
 
     def open(self, *, read_only: bool, replicas: int, flat: bool, check: Callable[[], None]) -> None:
         """Find the collection and the tenant; create missing ones unless `read_only`.
 
-        `check` is called before the tenant is made, and raises where the embedder does not fit.
+        `check` is called before a tenant is created, and raises if the embedder does not match.
 
         Raises:
-            StoreError: there is none to read, it is newer, or another's.
+            StoreError: it does not exist, is newer, or is not dreamgym-kit's.
         """
         place, name = self.server.place, self._collection
-        for kind, said in (("collection", name), ("tenant", self._name)):
+        for kind, text in (("collection", name), ("tenant", self._name)):
             form, words = _NAMES[kind]
-            if not re.fullmatch(form, said):
-                raise StoreError(f"{place}: '{said}' cannot be a {kind}'s name: {words}")
-        if not self._http("looking for its collection", lambda client: client.collections.exists(name)):
+            if not re.fullmatch(form, text):
+                raise StoreError(f"{place}: '{text}' cannot be the name of a {kind}: {words}")
+        if not self._http("checking for its collection", lambda client: client.collections.exists(name)):
             if read_only:
-                raise StoreError(f"{place}: there is no collection {name} to read; record or import first")
+                raise StoreError(f"{place}: the collection {name} does not exist; record or import first")
             self._make(replicas, flat)
         self.look_again()
         check()
@@ -88,33 +88,33 @@ class Tenant:
         """Read the embedder of the stored vectors."""
         config = self._http("reading its schema", lambda client: self._all_tenants(client).config.get())
         try:
-            version, self.kept = read_title(config.description or "")
+            version, self.stored_embedder = read_title(config.description or "")
         except ValueError:
             raise StoreError(
-                f"{self.server.place}: its collection {self._collection} is none of dreamgym-kit's; name "
-                "another in the address: /Collection after the host"
+                f"{self.server.place}: its collection {self._collection} is not dreamgym-kit's; choose "
+                "another in the URL: /Collection after the host"
             ) from None
         if version > VERSION:
             raise StoreError(
-                f"{self.server.place}: its schema {version} is newer than {VERSION}, the newest here; "
+                f"{self.server.place}: its schema {version} is newer than {VERSION}, the newest known here; "
                 "update dreamgym-kit"
             )
         self._replicas = config.replication_config.factor
         self.lifetimes = bool(config.object_ttl_config and config.object_ttl_config.enabled)
 
     def claim(self, embedder: str, dimension: int) -> None:
-        """Claim the collection's vectors for this embedder; check `kept` afterwards."""
-        if self.kept == (embedder, dimension):
+        """Claim the collection's vectors for this embedder; check `stored_embedder` afterwards."""
+        if self.stored_embedder == (embedder, dimension):
             return
-        self.look_again()  # another process may have said so meanwhile
-        if self.kept is None:
+        self.look_again()  # another process may have claimed them meanwhile
+        if self.stored_embedder is None:
             self._with_lifetimes(partial(self._describe, title(embedder, dimension)))
             self.look_again()
 
     def ask(self, doing: str, question: Callable[[Any], Any]) -> Any:
         """Send a request with the client's cached handle of this tenant."""
 
-        def asked(client: Any) -> Any:
+        def send(client: Any) -> Any:
             if self._handle[0] is not client:
                 from weaviate.classes.config import ConsistencyLevel
 
@@ -122,7 +122,7 @@ class Tenant:
                 self._handle = client, rows.with_consistency_level(ConsistencyLevel(self._consistency))
             return question(self._handle[1])
 
-        return self.server.ask(doing, asked)
+        return self.server.ask(doing, send)
 
     def fetch(self, doing: str, **how: Any) -> list[Any]:
         """Call the client's `fetch_objects`; returns the objects."""
@@ -136,11 +136,11 @@ class Tenant:
             yield from page
             after = page[-1].uuid
 
-    def found(self, filters: Any, *properties: str) -> Iterator[Any]:
+    def indexed(self, filters: Any, *properties: str) -> Iterator[Any]:
         """Yield the rows that an index finds, in recording order, with `order` and these properties."""
         from weaviate.classes.query import Filter, Sort
 
-        after, seen = -1, set[int]()  # those of the last place in the order, which the next page has again
+        after, seen = -1, set[int]()  # `seen`: rows with the last order number, repeated on the next page
         while True:
             place = Filter.by_property("order").greater_or_equal(after)
             page = self.fetch(
@@ -168,35 +168,37 @@ class Tenant:
         if properties is not None:
             how["return_properties"] = list(properties)
 
-        def asked(ids: Sequence[UUID]) -> list[Any]:
+        def fetch_part(ids: Sequence[UUID]) -> list[Any]:
             from weaviate.classes.query import Filter
 
             return self.fetch(
                 "reading rows", limit=len(ids), filters=Filter.by_id().contains_any(list(ids)), **how
             )
 
-        return _halved(ids, asked)
+        return _halved(ids, fetch_part)
 
-    def whole(self, ids: Sequence[UUID], properties: Sequence[str]) -> list[Any]:
+    def by_ids_fully(self, ids: Sequence[UUID], properties: Sequence[str]) -> list[Any]:
         """Return rows by ID, one by one if the index misses them; skips only rows that do not exist."""
         items = self.by_ids(ids, properties)
         if len(items) < len(ids):
             known = {item.uuid for item in items}
-            items += [item for one in ids if one not in known and (item := self.over_http(one)) is not None]
+            items += [
+                item for one in ids if one not in known and (item := self.read_over_http(one)) is not None
+            ]
         return items
 
-    def over_http(self, one: UUID) -> Stored | None:
+    def read_over_http(self, id_: UUID) -> Stored | None:
         """Return a row as stored, with its vector; None if it does not exist."""
-        path = f"/objects/{self._collection}/{one}"
+        path = f"/objects/{self._collection}/{id_}"
         how = {"tenant": self._name, "include": "vector"}
         answer = self._http("reading a row", lambda client: client._connection.get(path, params=how))
         if answer.status_code == 404:
             return None
         if answer.status_code != 200:
             raise self.server.store_error("reading a row", str(answer.status_code), answer.text)
-        said = answer.json()
-        properties = {**said["properties"], "order": int(said["properties"]["order"])}
-        return Stored(one, properties, said.get("vectors") or {})
+        stored = answer.json()
+        properties = {**stored["properties"], "order": int(stored["properties"]["order"])}
+        return Stored(id_, properties, stored.get("vectors") or {})
 
     def count(self, *filters: Any) -> int:
         """Count the rows that meet these filters.
@@ -209,7 +211,7 @@ class Tenant:
         )
 
     def send(self, objects: Sequence[Any]) -> None:
-        """Insert rows; retry rows that are temporarily refused once.
+        """Insert rows; retry temporarily refused rows once.
 
         Raises:
             StoreUnavailable: the server failed; some rows may be stored.
@@ -222,12 +224,12 @@ class Tenant:
             if not refused or any(meaning("", text) for _, text in refused):
                 break
         if refused:
-            text = f"{len(refused)} of {len(objects)} rows were not taken: {refused[0][1]}"
+            text = f"{len(refused)} of {len(objects)} rows were refused: {refused[0][1]}"
             raise self.server.store_error("putting rows", "", text)
 
     def resend(self, objects: Sequence[Any]) -> None:
         """Insert rows that may have incomplete index entries, so that all entries are created anew."""
-        step = time.time_ns() // 1_000 % 997 + 1  # another one than last time
+        step = time.time_ns() // 1_000 % 997 + 1  # differs from the last time
         for item in objects:
             if item.vector:
                 item.vector[VECTOR] = stepped(item.vector[VECTOR], step)
@@ -236,7 +238,7 @@ class Tenant:
         self.send(objects)
 
     def delete(self, ids: Sequence[UUID]) -> int:
-        """Delete rows; returns the number deleted."""
+        """Delete rows; return the number deleted."""
         from weaviate.classes.query import Filter
 
         gone = 0
@@ -250,7 +252,7 @@ class Tenant:
                     "deleting rows", "", f"{answer.failed} rows were not deleted: {why}"
                 )
             gone += int(answer.successful)
-            if answer.matches < len(part):  # an index that lost entries does not find them
+            if answer.matches < len(part):  # an index with lost entries misses them
                 found = {str(item.uuid) for item in answer.objects}
                 gone += sum(self._delete_one(one) for one in part if str(one) not in found)
         return gone
@@ -273,10 +275,10 @@ class Tenant:
             "reading the names of collections", lambda client: list(client.collections.list_all())
         )
         other = next((each for each in names if each.lower() == name.lower() and each != name), None)
-        if other is not None:  # the server takes them for one in places: to delete one would delete the other
+        if other is not None:  # the server confuses the two: deleting one deletes the other
             raise StoreError(
-                f"{self.server.place}: there is a collection {other}, which differs from {name} in capital "
-                "letters only; name that one, or another"
+                f"{self.server.place}: the collection {other} differs from {name} only in capital letters; "
+                "use that name or a different one"
             )
 
         def make(lifetimes: bool, client: Any) -> None:
@@ -287,7 +289,7 @@ class Tenant:
         try:
             self._with_lifetimes(make)
         except StoreError as error:
-            if "already exists" not in str(error):  # another process was quicker
+            if "already exists" not in str(error):  # another process was first
                 raise
 
     def _describe(self, text: str, lifetimes: bool, client: Any) -> None:
@@ -297,7 +299,7 @@ class Tenant:
         self._all_tenants(client).config.update(description=text, object_ttl_config=none)
 
     def _with_lifetimes(self, change: Callable[[bool, Any], None]) -> None:
-        """Change the schema with lifetimes, or without where the server deletes nothing by itself."""
+        """Change the schema with lifetimes, or without them if the server cannot delete rows by age."""
         for lifetimes in (True, False):
             try:
                 self._http("writing its schema", partial(change, lifetimes))
@@ -310,7 +312,7 @@ class Tenant:
     def _open_tenant(self, *, read_only: bool) -> None:
         name = self._name
         if self._http(
-            "looking for its tenant", lambda client: self._all_tenants(client).tenants.exists(name)
+            "checking for its tenant", lambda client: self._all_tenants(client).tenants.exists(name)
         ):
             return
         if read_only:
@@ -320,8 +322,8 @@ class Tenant:
             near = get_close_matches(name, known, n=1)
             shown = ", ".join(known[:5]) + (", ..." if len(known) > 5 else "")
             hint = f"did you mean '{near[0]}'?" if near else f"known: {shown or 'none'}."
-            raise StoreError(f"{self.server.place}: there is no tenant '{name}' to read; {hint}")
-        self._http("making its tenant", lambda client: self._all_tenants(client).tenants.create(name))
+            raise StoreError(f"{self.server.place}: the tenant '{name}' does not exist; {hint}")
+        self._http("creating its tenant", lambda client: self._all_tenants(client).tenants.create(name))
 
 
 def stepped(vector: Sequence[float], steps: int) -> list[float]:
@@ -363,6 +365,8 @@ def _sent(at: Any, objects: Sequence[Any]) -> list[tuple[Any, str]]:
         answer = at.data.insert_many(list(objects))
     except WeaviateInsertManyAllFailedError as error:
         return [(item, error.message) for item in objects]
-    said = {place: error.message for place, error in answer.errors.items()}
-    silent = {place: "no answer came for it" for place in range(len(objects)) if place not in answer.uuids}
-    return [(objects[place], text) for place, text in sorted({**silent, **said}.items())]
+    refused = {place: error.message for place, error in answer.errors.items()}
+    silent = {
+        place: "the server sent no result" for place in range(len(objects)) if place not in answer.uuids
+    }
+    return [(objects[place], text) for place, text in sorted({**silent, **refused}.items())]

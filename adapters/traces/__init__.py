@@ -1,1 +1,1 @@
-"""Traces that other people's tools recorded, as transitions: one module a format, joined by `importing`."""
+"""Import traces of other tools as transitions: modules for formats, combined by `importing`."""

@@ -1,12 +1,12 @@
 """Conversations as messages or rows of training sets: OpenAI, Responses, LangChain, Anthropic, TRL, ShareGPT.
 
-A record is a conversation when it has `messages`, a request and its `response.output`, TRL's prompt and
-completion, ShareGPT's from and value, or steps of text (ReAct). Those steps become calls of one tool,
-`take_action`; a thought among them is no call, and is counted. The tools beside it give descriptions.
+A record is a conversation if it has `messages`, a request and its `response.output`, TRL's prompt and
+completion, ShareGPT's from and value, or steps of text (ReAct). Text steps become calls of one tool,
+`take_action`; thoughts are counted, not imported. The record's tool schemas give descriptions.
 
-Calls and answers are joined by id where there is one, else by name and order. Ids are not to be trusted: some
-recorders give all calls of a conversation one id, some answers have none. An answer goes to the oldest open
-call of its id in the latest turn that asked, then to older turns.
+Calls and answers are joined by ID if possible, else by name and order. IDs are unreliable: some recorders
+give all calls of a conversation one ID, some answers have none. An answer goes to the oldest open call of
+its ID in the latest turn with calls, then to older turns.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ from dreamgym_kit.types import Answer
 
 @dataclass(frozen=True, slots=True)
 class CallRequest:
-    """The model asks for a call."""
+    """A call requested by the model."""
 
     turn: int
     tool: str
@@ -43,7 +43,7 @@ class CallRequest:
 
 @dataclass(frozen=True, slots=True)
 class Unclear:
-    """A part of a conversation that looks like a call or an answer and is neither."""
+    """A malformed call or answer in a conversation."""
 
     why: str
 
@@ -52,7 +52,7 @@ Part = CallRequest | ParsedReply | Unclear
 
 
 def joined(items: Iterable[Part], record: TraceRecord, descriptions: Mapping[str, str]) -> list[Item]:
-    """Every answer that has no call, then every call with its answer, in the order asked."""
+    """Return answers without a call, then every call with its answer, in order of request."""
     calls: list[CallRequest] = []
     open_calls: list[int] = []
     answers: dict[int, ParsedReply] = {}
@@ -64,7 +64,7 @@ def joined(items: Iterable[Part], record: TraceRecord, descriptions: Mapping[str
         elif isinstance(item, Unclear):
             items_read.append(UnreadableLine(record.line, item.why))
         elif (place := _find(item, calls, open_calls)) is None:
-            why = f"an answer{_named(item)} to no call in this conversation"
+            why = f"an answer{_named(item)} without a call in this conversation"
             items_read.append(UnreadableLine(record.line, why))
         else:
             open_calls.remove(place)
@@ -89,7 +89,7 @@ def joined(items: Iterable[Part], record: TraceRecord, descriptions: Mapping[str
 
 
 def _find(result: ParsedReply, calls: list[CallRequest], open_calls: list[int]) -> int | None:
-    """The open call that an answer belongs to."""
+    """Return the index of an answer's open call."""
     if result.call_id is not None:
         fitting = [place for place in open_calls if calls[place].call_id == result.call_id]
     else:
@@ -105,12 +105,12 @@ def _named(result: ParsedReply) -> str:
 
 
 def is_conversation(value: Mapping[str, JsonValue]) -> bool:
-    """Whether a record is of this form."""
+    """Return whether a record is a conversation."""
     return isinstance(value.get("messages"), list) or _responses(value) is not None
 
 
 def read_conversation(record: TraceRecord) -> Iterator[Item]:
-    """Give the calls of one conversation."""
+    """Yield the calls of one conversation."""
     value = record.value
     messages: list[JsonValue] = value.get("messages") or []
     tools: JsonValue = value.get("tools")
@@ -125,12 +125,12 @@ def read_conversation(record: TraceRecord) -> Iterator[Item]:
 
 
 def _calls_of(record: TraceRecord, items: Iterable[Part], tools: JsonValue) -> Iterator[Item]:
-    """Give the calls of a conversation that stands in a record."""
+    """Yield the calls of a record's conversation."""
     yield from joined(items, record, descriptions_in(tools)) or [Passed("conversation without calls")]
 
 
 def episode_of(value: Mapping[str, JsonValue]) -> str:
-    """The conversation's own id, or one made of its content: importing twice gives the same."""
+    """Return the conversation's ID, or a digest of its content, so that a repeated import is equal."""
     for key in ("trace_id", "conversation_id", "episode_id", "id"):
         name = value.get(key)
         if isinstance(name, (str, int)) and not isinstance(name, bool) and name != "":
@@ -139,7 +139,7 @@ def episode_of(value: Mapping[str, JsonValue]) -> str:
 
 
 def descriptions_in(tools: JsonValue) -> dict[str, str]:
-    """Tool descriptions by name, from a list of tool schemas or its JSON text."""
+    """Return tool descriptions by name, from a list of tool schemas or its JSON text."""
     descriptions: dict[str, str] = {}
     listed = decoded(tools)
     for tool in listed if isinstance(listed, list) else []:
@@ -150,13 +150,13 @@ def descriptions_in(tools: JsonValue) -> dict[str, str]:
 
 
 def items_in(messages: Sequence[JsonValue]) -> Iterator[Part]:
-    """What a list of messages or Responses items says, in order."""
+    """Yield the calls and answers in a list of messages or Responses items."""
     turn, answered = 0, True
     for message in messages:
         if not isinstance(message, dict):
-            yield Unclear("a message that is no object")
+            yield Unclear("a message that is not an object")
             continue
-        if message.get("type") == "function_call":  # items: calls of one turn stand side by side
+        if message.get("type") == "function_call":  # items: calls of one turn are adjacent
             turn += answered
             answered = False
             yield _call(turn, message, message.get("call_id"))
@@ -226,7 +226,7 @@ _SHAREGPT_ANSWERS = ("observation", "tool", "function_response")
 
 
 def is_row(value: Mapping[str, JsonValue]) -> bool:
-    """Whether a record is of one of these forms."""
+    """Return whether a record is a training set's row."""
     return (
         isinstance(value.get("conversations"), list)
         or (isinstance(value.get("prompt"), list) and isinstance(value.get("completion"), list))
@@ -235,7 +235,7 @@ def is_row(value: Mapping[str, JsonValue]) -> bool:
 
 
 def read_row(record: TraceRecord) -> Iterator[Item]:
-    """Give the calls of one row."""
+    """Yield the calls of one row."""
     value = record.value
     if isinstance(value.get("conversations"), list):
         yield from _calls_of(record, _sharegpt_items(value["conversations"]), value.get("tools"))
@@ -258,7 +258,7 @@ def _sharegpt_items(parts: list[JsonValue]) -> Iterator[Part]:
                 if isinstance(call, dict) and isinstance(call.get("name"), str):
                     yield CallRequest(turn, call["name"], call.get("arguments", call.get("parameters")))
                 else:
-                    yield Unclear("a function_call whose value is no JSON object with a name")
+                    yield Unclear("a function_call whose value is not a JSON object with a name")
         elif sender in _SHAREGPT_ANSWERS:
             answered = True
             yield _reply(part.get("value"))
@@ -278,7 +278,7 @@ def _text_steps(record: TraceRecord, steps: list[dict[str, Any]]) -> Iterator[It
     for number, step in enumerate(steps, start=1):
         action = step["action"]
         if not isinstance(action, str):
-            yield UnreadableLine(record.line, f"step {number}: an action that is no text")
+            yield UnreadableLine(record.line, f"step {number}: an action that is not text")
         elif action.lstrip().lower().startswith(("think:", "think[")):
             yield Passed("thought")
         else:

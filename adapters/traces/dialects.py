@@ -1,15 +1,15 @@
-"""What an OpenTelemetry span says of a tool or a model, by the convention that it follows.
+"""Read tool and model calls from OpenTelemetry spans, for each convention.
 
 OpenTelemetry's GenAI convention (https://opentelemetry.io/docs/specs/semconv/gen-ai/): tool spans with
 attributes, or in its older form with events. Relatives: Google ADK's own attributes, OpenLLMetry
 (`traceloop.*`), Vercel's AI SDK (`ai.toolCall.*`).
 
 OpenInference (https://github.com/Arize-ai/openinference): spans of kind TOOL with input.value and
-output.value, and its form as log events. A tool of one text argument leaves the bare value there, without
-its name.
+output.value, and its form as log events. A tool with one text argument has the bare value there, without its
+name.
 
-A model span gives the argument's name to a tool span that lost it, and ends a turn. A call that a model asked
-for and that no tool span of its trace shows was not answered there: it is told.
+A model span restores a lost argument name of a tool span, and ends a turn. A requested call without a tool
+span was not answered in the trace, and is reported.
 """
 
 import re
@@ -39,14 +39,14 @@ from dreamgym_kit.serialization import JsonValue
 
 @dataclass(frozen=True, slots=True)
 class ToolSpanKeys:
-    """The attributes of a tool span; of several the first that is there counts."""
+    """The attributes of a tool span; the first present one counts."""
 
     name: tuple[str, ...]
     call_id: tuple[str, ...]
     args: tuple[str, ...]
     result: tuple[str, ...]
     description: tuple[str, ...]
-    json_result: tuple[str, ...] = ()  # where text is JSON by the convention itself
+    json_result: tuple[str, ...] = ()  # whose text is JSON by convention
 
 
 GENAI = ToolSpanKeys(
@@ -76,13 +76,13 @@ _LOGGED = "openinference.instrumentation"
 
 
 def read_otel_span(record: TraceRecord) -> Iterator[Item]:
-    """Give what one span says."""
+    """Yield the calls or turn of one span."""
     span = read_span(record)
     kind = span.attributes.get(_KIND)
     if not span.trace:
-        yield UnreadableLine(record.line, f"span {span.id}: without a trace id")
+        yield UnreadableLine(record.line, f"span {span.id}: no trace ID")
     elif own_spans.is_own(span.attributes):
-        # calls are as they were; what the model asked for is not looked at again
+        # the log has whole calls; the model's requests are not needed
         if _is_genai_tool(span):
             yield own_spans.read_attributes(span.line, f"span {span.id}", span.attributes)
         else:
@@ -102,7 +102,7 @@ def read_otel_span(record: TraceRecord) -> Iterator[Item]:
 def completed(
     calls: list[SeenCall], turns: Iterable[SeenTurn]
 ) -> tuple[list[SeenCall], list[UnreadableLine]]:
-    """Give back argument names that tool spans lost, and tell of calls that no tool span shows."""
+    """Restore argument names that tool spans lost, and report calls without a tool span."""
     filled = list(calls)
     open_places: dict[tuple[str, str], list[int]] = defaultdict(list)
     for place, call in enumerate(filled):
@@ -114,7 +114,7 @@ def completed(
             at = _place(filled, places, call_id, args)
             if at is None:
                 named = f"{tool} ({call_id})" if call_id else tool
-                why = f"call of {named}: asked for, but no tool span shows it"
+                why = f"call of {named}: requested, but without a tool span"
                 missing.append(UnreadableLine(turn.line, why, unanswered=True))
                 continue
             places.remove(at)
@@ -125,7 +125,7 @@ def completed(
 
 
 def _place(calls: list[SeenCall], places: list[int], call_id: str | None, args: object) -> int | None:
-    """The tool span of a call: by id; else one without an id and with the same arguments."""
+    """Find the tool span of a call by ID, else one without ID and with equal arguments."""
     for place in places:
         if call_id is not None and calls[place].call_id == call_id:
             return place
@@ -142,7 +142,7 @@ def _is_genai_tool(span: Span) -> bool:
         attributes.get("gen_ai.operation.name") == "execute_tool"
         or attributes.get("traceloop.span.kind") == "tool"
         or attributes.get("ai.operationId") == "ai.toolCall"
-        # a name that only tools have, beside arguments or a result that only tools have
+        # a tool name with tool arguments or a tool result
         or (
             not attributes.keys().isdisjoint(GENAI.name[:2])
             and not attributes.keys().isdisjoint((*GENAI.args[:-1], *GENAI.result[:-1]))
@@ -181,7 +181,7 @@ def _genai_reply(span: Span) -> ParsedReply | None:
 
 
 def _genai_requests(span: Span) -> tuple[RequestedCall, ...]:
-    """The calls that a model span asks for: its output messages, in an attribute or an event."""
+    """Return the calls in a model span's output messages, from an attribute or an event."""
     output = span.first("gen_ai.output.messages")
     if output is None:
         details = span.event("gen_ai.client.inference.operation.details") or {}
@@ -213,13 +213,13 @@ def _openinference_call(span: Span) -> SeenCall | UnreadableLine:
 
 
 def _parameters(span: Span) -> list[str]:
-    """The names of a tool's parameters, where its span has their schema (smolagents)."""
+    """Return a tool's parameter names, if its span has the schema (smolagents)."""
     schema = object_of(span.attributes.get("tool.parameters"))
     return list(schema) if all(isinstance(spec, dict) and "type" in spec for spec in schema.values()) else []
 
 
 def _openinference_requests(span: Span) -> tuple[RequestedCall, ...]:
-    """The calls that a model span asks for."""
+    """Return the calls that a model span requests."""
     parts: dict[tuple[int, int], dict[str, JsonValue]] = {}
     for key, value in span.attributes.items():
         if (match := _REQUEST_KEY.fullmatch(key)) is not None:
@@ -232,7 +232,7 @@ def _openinference_requests(span: Span) -> tuple[RequestedCall, ...]:
 
 
 def _logged_calls(span: Span) -> list[Item]:
-    """Calls in a span's log events that put out a ToolMessage, as AWS' collector leaves them."""
+    """Return calls from log events with a ToolMessage, as in AWS's collector."""
     if not any(event.name.startswith(_LOGGED) and event.body for event in span.events):
         return []
     calls: list[Item] = []

@@ -1,8 +1,8 @@
-"""A file of traces into a store: read, joined, redacted, put in order, stored; what could not be is told.
+"""Import a file of traces into a store: read, join, redact, order, store; report what cannot be imported.
 
-The format is asked record by record, so that a file may hold several. Spans of one trace may lie anywhere in
-a file, so the calls of the whole file (not its spans) are held until it is read. A span that was exported
-twice counts once. Episodes are named by trace, so importing again adds nothing.
+The format is detected per record, so that a file may mix formats. Spans of a trace may be anywhere in a
+file, so all calls of the file (not its spans) are in memory until it is read. A span that was exported twice
+counts once. Episodes are named after traces, so a repeated import adds nothing.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ from dreamgym_kit.types import Transition
 
 MAX_PROBLEMS = 1_000
 _BATCH = 500
-_MAX_LOOK = 200  # records that are looked at to tell a file's format
+_MAX_LOOK = 200  # records examined to detect a file's format
 NOWHERE = Belonging()
 
 
@@ -51,31 +51,31 @@ _FORMATS: Mapping[Format, Callable[[Mapping[str, JsonValue]], bool]] = {
     Format.SPANS: is_span,
     Format.MESSAGES: is_conversation,
     Format.TRL: is_row,
-}  # a record may look like several: the first holds
+}  # a record may match several: the first counts
 
 
 def format_of(value: Mapping[str, JsonValue]) -> Format | None:
-    """The format of a record, or None."""
+    """Return the format of a record, or None."""
     return next((form for form, fits in _FORMATS.items() if fits(value)), None)
 
 
 @dataclass(frozen=True, slots=True)
 class TraceReport:
-    """What became of a file."""
+    """The result of an import."""
 
     read: int  # calls with their answers
-    new: int  # of these, how many the store did not have yet
+    new: int  # of these, calls that the store did not have
     duplicates: int
-    unread: int = 0  # records that could not be read, all of them
+    unread: int = 0  # unreadable records
     unanswered: int = 0  # calls without an answer in the trace: not stored
-    passed: Mapping[str, int] = field(default_factory=dict)  # what holds no call, by kind
+    passed: Mapping[str, int] = field(default_factory=dict)  # records without a call, by kind
     formats: Mapping[str, int] = field(default_factory=dict)  # records by format
     redacted: Mapping[str, int] = field(default_factory=dict)  # replacements by rule or field
     problems: tuple[str, ...] = ()  # "file:line: why", the first 1,000
-    notes: tuple[str, ...] = ()  # the same of unanswered calls
+    notes: tuple[str, ...] = ()  # the same for unanswered calls
 
     def to_json(self) -> dict[str, JsonValue]:
-        """The same as JSON data, stable for machines."""
+        """Return the report as JSON data in a stable form."""
         return _REPORTS.write(self)
 
 
@@ -84,16 +84,16 @@ _REPORTS = Codec(TraceReport)
 
 @dataclass(slots=True)
 class _Read:
-    """A file's calls, and what else was in it."""
+    """The contents of a file: calls, turns and other records."""
 
     calls: list[SeenCall] = field(default_factory=list)
     turns: list[SeenTurn] = field(default_factory=list)
-    unread: list[UnreadableLine] = field(default_factory=list)  # the first of each kind, see `counts`
-    counts: Counter[bool] = field(default_factory=Counter)  # all of them, by whether a call is unanswered
-    recorded: list[Transition] = field(default_factory=list)  # by the kit itself
+    unread: list[UnreadableLine] = field(default_factory=list)  # the first ones; see `counts`
+    counts: Counter[bool] = field(default_factory=Counter)  # of `unread`, by whether unanswered
+    recorded: list[Transition] = field(default_factory=list)  # recordings of the kit
     passed: Counter[str] = field(default_factory=Counter)
     formats: Counter[str] = field(default_factory=Counter)
-    met: set[tuple[str, str, str | None]] = field(default_factory=set)  # spans of the calls
+    met: set[tuple[str, str, str | None]] = field(default_factory=set)  # span IDs of the calls
 
     def take(self, items: Iterable[Item]) -> None:
         for item in items:
@@ -127,7 +127,7 @@ class _Read:
 
 
 def looks_like(path: Path) -> Format | None:
-    """The format of a file: that of the first record that has one; None where none has.
+    """Return the format of the first record with a known format; None if there is none.
 
     Raises:
         UserError: the file cannot be read.
@@ -149,19 +149,19 @@ def import_traces(
     effects: Effects = guessed,
     redaction: RedactionRules | None = None,
 ) -> TraceReport:
-    """Put the calls of a file of traces into a store.
+    """Import the calls of a file of traces into a store.
 
     Args:
         path: the file.
-        store: where to.
-        form: its format; `auto` asks each record.
-        belonging: world and tenant, where they are told.
-        effects: what a tool does, by name and description.
-        redaction: what to take out before anything is stored.
+        store: receives the calls.
+        form: its format; `auto` detects it per record.
+        belonging: environment and tenant, if given.
+        effects: returns a tool's effect from name and description.
+        redaction: removes secrets and personal data before storing.
 
     Raises:
         UserError: the file cannot be read.
-        StoreError: the store failed; says how many rows were kept before.
+        StoreError: the store failed; states how many rows were stored before.
     """
     read = _everything(path, form)
     redactor = Redactor(redaction, key=_file_digest(path)) if redaction is not None else None
@@ -234,7 +234,7 @@ def _own(path: Path) -> _Read:
 
 
 def _with_own_names(items: list[Item], met: Counter[str]) -> list[Item]:
-    """Give the second conversation of one id a name of its own: siblings of a group share it."""
+    """Rename the second conversation of an ID: repeats of a group share the ID."""
     names = {item.episode for item in items if isinstance(item, SeenCall)}
     met.update(names)
     return [
@@ -246,7 +246,7 @@ def _with_own_names(items: list[Item], met: Counter[str]) -> list[Item]:
 
 
 def _redact(read: _Read, redactor: Redactor) -> None:
-    """Replace everything that will be stored; first hear all of it."""
+    """Redact everything that will be stored, after reading all of it."""
     for call in read.calls:
         redactor.learn(dict(call.args))
         if call.answer is not None:
@@ -280,11 +280,11 @@ def _belongs(row: Transition, belonging: Belonging) -> Transition:
 
 def _unknown(record: TraceRecord, kind: Format | None, form: Format) -> str:
     if kind is Format.TRANSITIONS:
-        return "a recording of the kit among other traces; import such files by themselves"
+        return "a recording of the kit among other traces; import recordings separately"
     if kind is not None:
-        return f"not of format {form}, but of {kind}"
+        return f"has format {kind}, not {form}"
     keys = ", ".join(list(record.value)[:6])
-    return f"no known trace format (an object of {keys or 'nothing'})"
+    return f"unknown trace format (an object of {keys or 'nothing'})"
 
 
 def _put(path: Path, store: TransitionStore, rows: list[Transition]) -> int:
@@ -293,7 +293,7 @@ def _put(path: Path, store: TransitionStore, rows: list[Transition]) -> int:
         try:
             new += store.put(rows[start : start + _BATCH])
         except StoreError as error:
-            progress = f"{start} transitions of {path} are in it; import again for the rest"
+            progress = f"{start} recordings of {path} were stored; import again for the rest"
             raise StoreError(f"{error} ({progress})") from error
     return new
 

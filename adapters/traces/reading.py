@@ -1,8 +1,8 @@
-"""A file of traces as JSON objects, whatever its outer form, never more than one line or document held.
+"""Read a file of traces as JSON objects, in any outer form, with one line or document in memory.
 
-Decides what is one record: a line of JSON lines; an element of a top-level list; an element of the lists in
-which span formats nest (`resourceSpans`, `scopeSpans`, `batches`, `spans`, `data`, `observations`, ...). Each
-record is parsed by itself, so that one that is damaged, too deep or cut off takes no other with it.
+A record is a line of JSON Lines, an element of a top-level list, or an element of the lists in which span
+formats nest (`resourceSpans`, `scopeSpans`, `batches`, `spans`, `data`, `observations`, ...). Each record is
+parsed separately, so that one that is damaged, too deep or truncated affects no other.
 """
 
 import codecs
@@ -17,8 +17,8 @@ from dreamgym_kit.bounded_json import MAX_BYTES, read_json
 from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.replay.transfer import UnreadableLine
 
-MAX_DOCUMENT_BYTES = 96 * 2**20  # of a file that is no JSON lines; its records are parsed one by one
-MAX_RECORDS = 500_000  # of one JSON text: 12 MB of `{},` are a minute's work otherwise
+MAX_DOCUMENT_BYTES = 96 * 2**20  # of a file other than JSON Lines; its records are parsed one by one
+MAX_RECORDS = 500_000  # per JSON text; without a limit, 12 MB of `{},` take a minute
 RECORD_LISTS = frozenset(
     f'"{name}"'.encode()
     for name in (
@@ -29,7 +29,7 @@ RECORD_LISTS = frozenset(
 _LINES = frozenset({".jsonl", ".ndjson"})
 _NOT_SPACE = re.compile(rb"\S")
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-# Possessive: a string of a million escapes must not leave a million ways back. An open string ends the text.
+# Possessive: a million escapes must not cause a million backtracking states. An open string ends the text.
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\Z)|[\[\]{},:]', re.DOTALL)
 
 
@@ -57,7 +57,7 @@ def _records(stream: BinaryIO, *, lines: bool) -> Iterator[TraceRecord | Unreada
         data = stream.read(MAX_DOCUMENT_BYTES + 1).removeprefix(codecs.BOM_UTF8)
         if len(data) > MAX_DOCUMENT_BYTES:
             yield UnreadableLine(
-                1, f"one JSON document of more than {MAX_DOCUMENT_BYTES} bytes; export as JSON lines"
+                1, f"one JSON document of more than {MAX_DOCUMENT_BYTES} bytes; export as JSON Lines"
             )
         else:
             yield from _Splitter(data, 1).run()
@@ -72,7 +72,7 @@ def _first_line(stream: BinaryIO) -> bytes:
 
 
 def _balanced(line: bytes) -> bool:
-    """Whether a line is JSON of its own, as in JSON lines; one too long to hold is taken for a document."""
+    """Return whether a line is complete JSON, as in JSON Lines; an overlong one counts as a document."""
     if len(line) > MAX_BYTES:
         return False
     depth = 0
@@ -97,27 +97,27 @@ def _lines(stream: BinaryIO) -> Iterator[TraceRecord | UnreadableLine]:
 
 @dataclass(slots=True)
 class _Open:
-    """A container that is looked into: the root, a list of records, or a record that may hold such lists."""
+    """An open container: the root, a list of records, or a record that may contain such lists."""
 
     is_list: bool
     start: int
-    since: int = 0  # of a list: where its present element may begin
-    filled: bool = False  # of a list: its present element was an object. Of an object: it holds records
+    since: int = 0  # of a list: start of its current element
+    filled: bool = False  # list: its current element was an object; object: it contains records
 
 
 class _Splitter:
-    """Cuts one JSON text into its records; what is damaged is told with its line.
+    """Split one JSON text into its records; reports damaged parts with their line.
 
-    Follows brackets and keys; builds nothing but the records themselves.
+    It tracks brackets and keys, and parses only the records.
     """
 
     def __init__(self, data: bytes, line: int) -> None:
         self._data = data
         self._line, self._counted = line, 0
         self._outline: list[_Open] = []
-        self._deep = 0  # brackets open inside a value that is not looked into
+        self._deep = 0  # open brackets inside a skipped value
         self._key = self._last = b""
-        self._given = 0  # records given, whole or not
+        self._given = 0  # records yielded, readable or not
 
     def run(self) -> Iterator[TraceRecord | UnreadableLine]:
         for token in _TOKEN.finditer(self._data):
@@ -128,7 +128,7 @@ class _Splitter:
                 yield from self._close(at)
                 if self._given > MAX_RECORDS:
                     yield self._unread(
-                        at, f"more than {MAX_RECORDS} records in one JSON text, this is the last"
+                        at, f"more than {MAX_RECORDS} records in one JSON text; the rest is skipped"
                     )
                     return
             elif not self._deep:
@@ -178,9 +178,9 @@ class _Splitter:
             self._key = b""
 
     def _element(self, holder: _Open, at: int) -> Iterator[UnreadableLine]:
-        """Tell of an element that is no object; those that are were given when they closed."""
+        """Report an element that is not an object; objects were yielded when they closed."""
         if not holder.filled and (match := _NOT_SPACE.search(self._data, holder.since, at)) is not None:
-            yield self._unread(match.start(), "an object was expected here")
+            yield self._unread(match.start(), "expected an object")
         holder.filled, holder.since = False, at + 1
 
     def _end(self) -> Iterator[TraceRecord | UnreadableLine]:
@@ -188,7 +188,7 @@ class _Splitter:
             start = self._outline[-1].start if self._outline else 0
             yield self._unread(start, "the text ends in the middle of this record")
         elif not self._given and self._data.strip():
-            item = self._record(0, len(self._data))  # to say why it is no JSON
+            item = self._record(0, len(self._data))  # for the reason why it is not JSON
             yield item if isinstance(item, UnreadableLine) else self._unread(0, "no object in it")
 
     def _record(self, start: int, end: int) -> TraceRecord | UnreadableLine:
@@ -204,7 +204,7 @@ class _Splitter:
         return UnreadableLine(self._line_at(at), why)
 
     def _line_at(self, at: int) -> int:
-        if at < self._counted:  # only the end of a cut text looks back
+        if at < self._counted:  # only a truncated text looks back
             return self._line - self._data.count(b"\n", at, self._counted)
         self._line += self._data.count(b"\n", self._counted, at)
         self._counted = at

@@ -1,14 +1,13 @@
-"""What every format gives, and what becomes of it: calls, turns of models, or why something is neither.
+"""The common form of all formats, and its conversion: calls, model turns, or why a record is neither.
 
-Formats know where tool, arguments and answer lie. Here seen calls become transitions: order, turns, and the
-name of the state that each call met. Calls of one turn of the model do not see each other, as in the ledger.
-Where a format tells turns, they hold; else a turn ends where a model call of that trace ends; else calls that
-overlap in time are one turn. A call that nobody answered may have changed the world, so it counts among the
-writes, and gives no transition.
+Formats locate tool, arguments and answer. Here calls become transitions: order, turns, and the identifier of
+the state before each call. Calls of one model turn do not see each other, as in the call log. A format's own
+turns are used; otherwise a turn ends with a model call of that trace, else overlapping calls are one turn.
+An unanswered call may have changed the environment, so it counts as a write, but gives no transition.
 
-Traces wrap arguments and answers: JSON as text, Python's spelling of a dict, LangChain's ToolMessage (flat
-or a constructor), an MCP result, `{"input": {...}}`. Here they become what the tool was called with and what
-the agent saw. Text stays text unless its format says that it is JSON.
+Traces wrap arguments and answers: JSON as text, a Python dict as text, LangChain's ToolMessage (flat or a
+constructor), an MCP result, `{"input": {...}}`. They are unwrapped to what the tool was called with and what
+the agent saw. Text stays text unless its format declares JSON.
 """
 
 import ast
@@ -29,16 +28,16 @@ from dreamgym_kit.routing.effects import guess_effect
 from dreamgym_kit.serialization import JsonValue, escaped, to_json
 from dreamgym_kit.types import Answer, Call, Effect, Environment, Transition
 
-_MAX_LITERAL = 200_000  # characters of a Python dict in text
+_MAX_LITERAL = 200_000  # maximum characters of a Python dict as text
 _MAX_BRACKETS = 2_000
 _MAX_DEEP = 50
 _BRACKET = re.compile(r"[\[\]{}()]")
-_SIGNS = re.compile(r"(?:[-+~]\s*){20}")  # each one a level for the parser
+_SIGNS = re.compile(r"(?:[-+~]\s*){20}")  # each is a level for the parser
 _KIND = re.compile(r"([A-Za-z_][\w.]*(?:Error|Exception|Timeout|Interrupt))\(")
 
 
 def decoded(text: JsonValue) -> JsonValue:
-    """A list or object that is written as JSON text, or as Python would print it; else the value itself."""
+    """Parse a list or object from JSON or Python text; return other values unchanged."""
     if not isinstance(text, str) or text.lstrip()[:1] not in ("{", "["):
         return text
     try:
@@ -48,19 +47,19 @@ def decoded(text: JsonValue) -> JsonValue:
 
 
 def _literal(text: str) -> JsonValue:
-    """Python's spelling of a list or dict, read without running it; the text itself if it is none."""
+    """Parse a Python list or dict without running it; return other text unchanged."""
     if len(text) > _MAX_LITERAL or not _shallow(text):
         return text
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an odd escape in somebody else's text
+            warnings.simplefilter("ignore")  # foreign text may have invalid escapes
             return to_json(ast.literal_eval(text.strip()))
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return text
 
 
 def _shallow(text: str) -> bool:
-    """Whether Python's parser can be given this text: it has no bounds of its own."""
+    """Return whether a text is safe for Python's parser, which has no limits."""
     depth = 0
     brackets = _BRACKET.findall(text)
     for bracket in brackets:
@@ -72,18 +71,18 @@ def _shallow(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What a tool was called with; `bare` when it was one value whose name the trace does not tell."""
+    """The arguments of a call; `bare`: a single value without its name."""
 
     args: Mapping[str, JsonValue]
     bare: bool = False
 
 
 def arguments(value: JsonValue, *, names: Sequence[str] = ()) -> Arguments:
-    """Read arguments.
+    """Parse arguments.
 
     Args:
-        value: an object, JSON or Python text of one, or one bare value.
-        names: the tool's parameters in order, where the trace tells them: names for positional values.
+        value: an object, JSON or Python text of one, or a single value.
+        names: the tool's parameters in order, if known: names for positional values.
     """
     content = decoded(value)
     if content is None or content == "":
@@ -106,7 +105,7 @@ def arguments(value: JsonValue, *, names: Sequence[str] = ()) -> Arguments:
 
 @dataclass(frozen=True, slots=True)
 class ParsedReply:
-    """An answer as the agent saw it, and what else its wrapper contains."""
+    """An answer as the agent saw it, with its wrapper's other fields."""
 
     content: JsonValue
     error: str | None = None
@@ -119,8 +118,8 @@ def reply(value: JsonValue, *, is_json: bool = False) -> ParsedReply:
     """Unwrap an answer.
 
     Args:
-        value: what the trace holds.
-        is_json: the trace says that text in it is JSON; else only a wrapping is undone, and text stays text.
+        value: the trace's value.
+        is_json: text is JSON; otherwise only wrappers are removed.
     """
     content = decoded(value)
     if isinstance(content, dict):
@@ -136,7 +135,7 @@ def reply(value: JsonValue, *, is_json: bool = False) -> ParsedReply:
 
 
 def tool_message(fields: JsonValue) -> Mapping[str, JsonValue] | None:
-    """The fields of a ToolMessage in any of its spellings, or None."""
+    """Return the fields of a ToolMessage in any form, or None."""
     for _ in range(4):
         if not isinstance(fields, dict):
             return None
@@ -177,7 +176,7 @@ def _is_mcp(fields: Mapping[str, JsonValue]) -> bool:
 
 
 def _blocks(content: JsonValue) -> JsonValue:
-    """The text of content that is one block of text; else the content as it is."""
+    """Return the text of a single text block; other content unchanged."""
     if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
         block = content[0]
         text = block.get("text")
@@ -193,7 +192,7 @@ def _as_text(content: JsonValue) -> str:
 def answer(
     result: ParsedReply | None, *, error: str | None = None, error_type: str | None = None
 ) -> Answer | None:
-    """An answer with its failure, beside it or in its wrapping; None where the trace tells neither."""
+    """Return an answer or failure; None if the trace has neither."""
     if result is None and error is None:
         return None
     result = result or ParsedReply(None)
@@ -207,7 +206,7 @@ def answer(
 
 
 def failure(text: str) -> tuple[str, str | None]:
-    """A message and its class out of an exception's text: "ValueError('too much')Traceback ..."."""
+    """Split an exception's text into message and class: "ValueError('too much')Traceback ..."."""
     head = text.split("Traceback (most recent call last)", 1)[0].strip() or text.strip()
     kind = _KIND.match(head)
     if kind is None or not head.endswith(")"):
@@ -218,7 +217,7 @@ def failure(text: str) -> tuple[str, str | None]:
 
 
 def seconds(stamp: JsonValue) -> float:
-    """Unix time in seconds, from a timestamp in any common unit or from ISO text; 0.0 if there is none."""
+    """Return Unix time in seconds from a timestamp in any common unit or ISO text; 0.0 if absent."""
     if isinstance(stamp, str):
         if stamp.isdigit() and len(stamp) < 30:
             return seconds(int(stamp))
@@ -235,7 +234,7 @@ def seconds(stamp: JsonValue) -> float:
 
 
 def text_of(value: JsonValue) -> str | None:
-    """A text that is there and not empty, else None."""
+    """Return a non-empty text, else None."""
     return value if isinstance(value, str) and value else None
 
 
@@ -243,35 +242,35 @@ def text_of(value: JsonValue) -> str | None:
 class TraceRecord:
     """One JSON object of a file: a span, a run, an observation, a conversation."""
 
-    line: int  # where it begins, 1-based
+    line: int  # first line, 1-based
     value: Mapping[str, JsonValue]
 
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """Something that was understood and holds no call."""
+    """A valid record without a call."""
 
     kind: str  # "model span", "thought", "span"
 
 
 @dataclass(frozen=True, slots=True)
 class SeenCall:
-    """A tool call in a trace. Order within an episode: by `turn` where the format tells it, else by time."""
+    """A tool call in a trace. Order within an episode: by `turn` if known, else by time."""
 
     line: int
     episode: str
     tool: str
     args: Mapping[str, JsonValue]
-    answer: Answer | None  # None: the trace ends before it, or left it out
+    answer: Answer | None  # None: missing in the trace
     call_id: str | None = None
     node: str | None = None
     description: str = ""
-    turn: int | None = None  # the model's turn that asked; None: found from `SeenTurn`s and times
-    index: int | None = None  # place among the calls of its turn, where a model span tells it
-    start_s: float = 0.0  # Unix time; 0.0 where the format has no times
+    turn: int | None = None  # the model's turn; None: derived from `SeenTurn`s and times
+    index: int | None = None  # position in its turn, if a model span has it
+    start_s: float = 0.0  # Unix time; 0.0 without times
     end_s: float = 0.0
-    span: str = ""  # id of the span or run
-    bare: bool = False  # the arguments are one value without its name
+    span: str = ""  # ID of the span or run
+    bare: bool = False  # the arguments are a single value without its name
 
 
 RequestedCall = tuple[str | None, str, Mapping[str, JsonValue]]  # call id, tool, arguments
@@ -279,7 +278,7 @@ RequestedCall = tuple[str | None, str, Mapping[str, JsonValue]]  # call id, tool
 
 @dataclass(frozen=True, slots=True)
 class SeenTurn:
-    """A model call in a trace: what it asked for, and when it was done."""
+    """A model call in a trace: its requested calls and its end."""
 
     line: int
     episode: str
@@ -295,21 +294,21 @@ Effects = Callable[[str, str], Effect]  # tool name, description
 
 @dataclass(frozen=True, slots=True)
 class Belonging:
-    """Where imported transitions belong; None: where they say themselves, else the default."""
+    """Environment and tenant of imported transitions; None: from the trace, else the default."""
 
     environment: Environment | None = None
     tenant: str | None = None
 
 
 def guessed(name: str, description: str) -> Effect:
-    """The effect that name and description suggest; see `gate.effects`."""
+    """Return the effect that name and description suggest; see `routing.effects`."""
     return guess_effect(name, description)[0]
 
 
 def transitions_of(
     calls: Iterable[SeenCall], turns: Iterable[SeenTurn], belonging: Belonging, effects: Effects = guessed
 ) -> Iterator[Transition | UnreadableLine]:
-    """Put each episode in order and name the states; episodes come in the order in which they begin."""
+    """Order each episode and identify its states; episodes are sorted by start."""
     episodes: dict[str, list[SeenCall]] = defaultdict(list)
     for call in calls:
         episodes[call.episode].append(call)
@@ -337,7 +336,7 @@ def _with_turns(calls: Sequence[SeenCall], ends: Sequence[float]) -> list[SeenCa
 
 
 def _in_order(together: list[SeenCall]) -> list[SeenCall]:
-    """Calls of one turn in the order asked, where all of them tell it: threads start them in any order."""
+    """Sort calls of one turn by request if known for all: threads start them in any order."""
     if any(call.index is None for call in together):
         return together
     return sorted(together, key=lambda call: call.index or 0)
@@ -372,4 +371,4 @@ def _episode(
 
 def _unanswered(seen: SeenCall) -> str:
     named = f" (span {seen.span})" if seen.span else f" ({seen.call_id})" if seen.call_id else ""
-    return f"call of {seen.tool}{named}: the trace holds no answer to it"
+    return f"call of {seen.tool}{named}: the trace has no answer to it"

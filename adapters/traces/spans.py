@@ -1,14 +1,14 @@
-"""Spans in every form in which people have them, as one: OTLP JSON, Tempo and Jaeger exports, flat lists.
+"""Read spans of all forms into one: OTLP JSON, Tempo and Jaeger exports, flat lists.
 
-Decides names, times, attributes, events and failures of a span; what a tool span says is decided by the
-conventions (`dialects`). LangSmith's runs and Langfuse's observations, as their SDKs post them and their
-exports give them, follow none, so they become calls here.
+This module reads names, times, attributes, events and failures of a span; `dialects` interprets tool spans by
+convention. LangSmith runs and Langfuse observations, from their SDKs or exports, follow no convention and
+become calls here.
 
-A LangSmith call is a run of type `tool`. A run may come in two parts of one id (begun, ended); the later part
-fills the earlier.
+A LangSmith call is a run of type `tool`. A run may have two parts with one ID (started, ended); the later
+part completes the earlier.
 
-A Langfuse call is an observation of type TOOL, or a span that is one in fact: LangGraph's integration writes
-tools as SPAN, the node is "tools", the output a ToolMessage. Others name the tool in the attributes under
+A Langfuse call is an observation of type TOOL, or an equivalent span: LangGraph's integration writes tools as
+SPAN, with the node "tools" and a ToolMessage as output. Others name the tool in the attributes under
 `metadata`. Input and output are mostly JSON text.
 """
 
@@ -42,7 +42,7 @@ _ERRORS = (2, "2", "ERROR", "STATUS_CODE_ERROR", "StatusCode.ERROR", "Error")
 
 @dataclass(frozen=True, slots=True)
 class SpanEvent:
-    """Something that happened in a span."""
+    """An event of a span."""
 
     name: str
     attributes: Mapping[str, JsonValue]
@@ -51,7 +51,7 @@ class SpanEvent:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A span, whoever exported it."""
+    """A span of any exporter."""
 
     line: int
     trace: str
@@ -61,30 +61,30 @@ class Span:
     end_s: float
     attributes: Mapping[str, JsonValue]
     events: tuple[SpanEvent, ...]
-    error: str | None  # the message, when it failed; "" when none was told
+    error: str | None  # the message if it failed, "" if there is none
     error_type: str | None
 
     def text(self, *keys: str) -> str | None:
-        """The first of these attributes that is a text."""
+        """Return the first of these attributes that is text."""
         return next((text for key in keys if (text := text_of(self.attributes.get(key)))), None)
 
     def first(self, *keys: str) -> JsonValue:
-        """The first of these attributes that is there."""
+        """Return the first of these attributes that is present."""
         return next((self.attributes[key] for key in keys if key in self.attributes), None)
 
     def event(self, name: str) -> Mapping[str, JsonValue] | None:
-        """The attributes of the first event of this name."""
+        """Return the attributes of the first event of this name."""
         return next((event.attributes for event in self.events if event.name == name), None)
 
 
 def is_span(value: Mapping[str, JsonValue]) -> bool:
-    """Whether a record is a span."""
+    """Return whether a record is a span."""
     context = value.get("context")
     return any(key in value for key in _IDS) or (isinstance(context, dict) and "span_id" in context)
 
 
 def read_span(record: TraceRecord) -> Span:
-    """Read one span; what is missing in it is empty."""
+    """Read one span; missing parts are empty."""
     value = record.value
     context = value.get("context")
     ids = {**value, **context} if isinstance(context, dict) else value
@@ -120,7 +120,7 @@ def platform_span(
     error: str | None,
     error_type: str | None = None,
 ) -> Span:
-    """A run of LangSmith or an observation of Langfuse as a span."""
+    """Convert a LangSmith run or a Langfuse observation to a span."""
     value = record.value
     start = seconds(_first(value, "startTime", "start_time"))
     end = max(start, seconds(_first(value, "endTime", "end_time")))
@@ -129,7 +129,7 @@ def platform_span(
 
 
 def object_of(value: JsonValue) -> dict[str, JsonValue]:
-    """An object, also one that is written as text; an empty one in place of anything else."""
+    """Return an object, also from JSON text; an empty one for other values."""
     value = decoded(value)
     return value if isinstance(value, dict) else {}
 
@@ -139,7 +139,7 @@ def _first(value: Mapping[str, JsonValue], *keys: str) -> JsonValue:
 
 
 def _attributes(attributes: JsonValue) -> dict[str, JsonValue]:
-    """Attributes by name: key and value (typed in OTLP, plain in Jaeger), an object, or its text."""
+    """Return attributes by name from a list (typed in OTLP, plain in Jaeger), an object, or its text."""
     attributes = decoded(attributes)
     if isinstance(attributes, dict):
         return attributes
@@ -148,7 +148,7 @@ def _attributes(attributes: JsonValue) -> dict[str, JsonValue]:
 
 
 def _value(typed: JsonValue) -> JsonValue:
-    """An OTLP AnyValue as plain data."""
+    """Convert an OTLP AnyValue to plain data."""
     if not isinstance(typed, dict) or len(typed) != 1:
         return typed
     kind, value = next(iter(typed.items()))
@@ -202,7 +202,7 @@ def seen_call(
     node: JsonValue = None,
     description: str | None = None,
 ) -> SeenCall:
-    """The call of a tool span, with what was answered or how the span failed."""
+    """Build the call of a tool span with its answer or failure."""
     error, kind = span.error, span.error_type
     if error is not None and not error:
         text = result.content if result is not None else None
@@ -226,18 +226,18 @@ def seen_call(
 
 
 def is_run(value: Mapping[str, JsonValue]) -> bool:
-    """Whether a record is a run."""
+    """Return whether a record is a run."""
     return "run_type" in value and ("trace_id" in value or "dotted_order" in value or "id" in value)
 
 
 class Runs:
-    """Reads runs one by one; the calls are given at the end, when both parts of each are there."""
+    """Read runs one by one; calls are returned at the end, when both parts of each run are known."""
 
     def __init__(self) -> None:
         self._tools: dict[str, TraceRecord] = {}
 
     def read(self, record: TraceRecord) -> Iterator[Item]:
-        """Take one run; gives what is no tool call."""
+        """Add a run; yield it if it is not a tool call."""
         value = record.value
         kind = value.get("run_type")
         if kind == "tool":
@@ -251,7 +251,7 @@ class Runs:
             yield Passed("run")
 
     def calls(self) -> Iterator[Item]:
-        """Give the calls of all runs taken."""
+        """Yield the calls of all runs."""
         yield from map(_run_call, self._tools.values())
 
 
@@ -281,7 +281,7 @@ def _run_reply(output: JsonValue) -> ParsedReply | None:
 
 
 def _run_trace(value: Mapping[str, JsonValue]) -> str:
-    """The trace; where it is left out, the root of the dotted order ends with its id."""
+    """Return the trace ID; if absent, the root of the dotted order ends with it."""
     trace = text_of(value.get("trace_id"))
     if trace is None and (order := text_of(value.get("dotted_order"))) is not None:
         trace = order.split(".", 1)[0].partition("Z")[2]
@@ -298,12 +298,12 @@ _KINDS = (
 
 
 def is_observation(value: Mapping[str, JsonValue]) -> bool:
-    """Whether a record is an observation."""
+    """Return whether a record is an observation."""
     return value.get("type") in _KINDS and ("traceId" in value or "parentObservationId" in value)
 
 
 def read_observation(record: TraceRecord) -> Iterator[Item]:
-    """Give what one observation says."""
+    """Yield the calls or turn of one observation."""
     value = record.value
     metadata = object_of(value.get("metadata"))
     error = (
@@ -314,7 +314,7 @@ def read_observation(record: TraceRecord) -> Iterator[Item]:
     given, answered = value.get("input"), value.get("output")
     named = f"observation {value.get('id')}"
     if not span.trace:
-        yield UnreadableLine(record.line, f"{named}: without a traceId")
+        yield UnreadableLine(record.line, f"{named}: no traceId")
     elif own_spans.is_own(attributes):
         if value["type"] == "TOOL" or own_spans.TRANSITION in attributes:
             yield own_spans.read_kept_elsewhere(record.line, named, attributes, given, answered)
@@ -333,7 +333,7 @@ def read_observation(record: TraceRecord) -> Iterator[Item]:
 def _observed_tool(
     span: Span, value: Mapping[str, JsonValue], metadata: Mapping[str, JsonValue]
 ) -> str | None:
-    """The name of the tool that ran, or None."""
+    """Return the name of the executed tool, or None."""
     named = span.text(*_NAME)
     own = text_of(value.get("name"))
     for prefix in _PREFIXES:
@@ -347,7 +347,7 @@ def _observed_tool(
 
 
 def _unquoted(output: JsonValue) -> JsonValue:
-    """Text that was written as JSON, with its quotes, as the text it is."""
+    """Return the text of a JSON string."""
     if isinstance(output, str) and len(output) > 1 and output[0] == output[-1] == '"':
         quoted = decoded(f"[{output}]")
         if isinstance(quoted, list) and len(quoted) == 1 and isinstance(quoted[0], str):

@@ -1,1 +1,1 @@
-"""TRL as the trainer of rollouts that the kit owns; only with the extra `train`."""
+"""Train on the kit's rollouts with TRL; needs the extra `train`."""

@@ -1,6 +1,6 @@
-"""The other algorithms: `KitGrpo` with another loss, and what is prepared for it; who learns by which.
+"""SFT, DPO and PPO as subclasses of `KitGrpo` with another loss, and the choice of the trainer.
 
-Imported only where TRL is there.
+Import it only if TRL is installed.
 """
 
 import math
@@ -19,15 +19,15 @@ from dreamgym_kit.training.samples import generalised_advantages
 from dreamgym_kit.turns import Batch, Sample
 
 _FILE = f"{VALUE_HEAD}.safetensors"
-_EPSILON = 1e-4  # in units of reward: where advantages barely differ, there is barely any signal
+_EPSILON = 1e-4  # in units of reward: smaller differences of advantages carry no signal
 _TINY = 1e-12
 
 
 class KitSft(KitGrpo):
-    """SFT on successes: what went well is made likelier (rejection sampling, RAFT: arXiv 2304.06767).
+    """SFT on successes (rejection sampling, RAFT: arXiv 2304.06767).
 
-    Learns by the mean over episodes of the mean negative log-prob of their sampled tokens. Batches hold
-    successes only, each weighing the same; no ratio, no clip, no advantage.
+    The loss is the mean over episodes of the mean negative log-prob of their sampled tokens. Batches have
+    successes only, with equal weights; no ratio, clip or advantage.
     """
 
     def _objective(self, model: Any, inputs: Mapping[str, Any]) -> Any:
@@ -36,13 +36,13 @@ class KitSft(KitGrpo):
 
 
 class KitDpo(KitGrpo):
-    """DPO (arXiv 2305.18290) on pairs of siblings, by the token ids that were sampled.
+    """DPO (arXiv 2305.18290) on pairs of repeats, with the sampled token IDs.
 
-    Learns by `-log sigmoid(beta * (log-ratio of the better episode - that of the worse one))`. A log-ratio is
-    the sum over an episode's sampled tokens of log pi - log pi_start. Every pair weighs the same.
+    The loss is `-log sigmoid(beta * (log-ratio of the better episode - that of the worse one))`. A log-ratio
+    is the sum over an episode's sampled tokens of log pi - log pi_start. All pairs have equal weights.
 
-    TRL's `DPOTrainer` wants prompt and answers as text, or one row a side, and counts a tool's answers as the
-    policy's own words. Here a side is an episode: all of its samples (forks), its sampled tokens only.
+    TRL's `DPOTrainer` needs prompt and answers as text, or one row per side, and counts tool answers as the
+    policy's tokens. Here a side is an episode: all of its samples (forks), only its sampled tokens.
     """
 
     def _cut(self, samples: Sequence[Sample]) -> list[Piece]:
@@ -53,7 +53,7 @@ class KitDpo(KitGrpo):
     def _prepare_piece(self, piece: Piece, tensors: dict[str, Any], samples: Sequence[Sample]) -> None:
         super()._prepare_piece(piece, tensors, samples)
         tensors["kit_sides"] = tensors["advantages"]
-        tensors["advantages"] = torch.zeros_like(tensors["kit_sides"])  # none are clipped
+        tensors["advantages"] = torch.zeros_like(tensors["kit_sides"])  # unused: nothing is clipped
         names = list(dict.fromkeys(row.pair for row in piece)) or [""]
         numbers = {name: number for number, name in enumerate(names)}
         places = [numbers[row.pair] for row in piece] or [0]
@@ -78,13 +78,12 @@ class KitDpo(KitGrpo):
 
 
 class KitPpo(KitGrpo):
-    """PPO with a value head (arXiv 1707.06347): what was to be expected is learned, not taken from siblings.
+    """PPO with a value head (arXiv 1707.06347): the baseline is learned, not taken from repeats.
 
-    Learns from `Sample.reward`; what is expected is told by the weights that the update begins with. The
-    policy's loss is TRL's clipped one, with an advantage for each token. The value head is one linear layer
-    on the last hidden state before a token. It is part of the model while it learns, so that optimiser and
-    several processes treat it like the rest; in a checkpoint it has a file of its own, and it is in nothing
-    that is served. TRL has had no PPO trainer since 1.14.
+    It trains on `Sample.reward`; expected values come from the weights before the update. The policy loss is
+    TRL's clipped one, with an advantage per token. The value head is one linear layer on the last hidden
+    state before a token. During training it is part of the model, so that optimizer and processes treat it
+    alike; a checkpoint has it in its own file, and served weights lack it. TRL has no PPO trainer since 1.14.
     """
 
     def __init__(self, **given: Any) -> None:
@@ -92,20 +91,20 @@ class KitPpo(KitGrpo):
         model = self._whole_model()
         width = model.get_output_embeddings().weight.shape[1]
         head = torch.nn.Linear(width, 1, dtype=self._numbers, device=model.device)
-        torch.nn.init.zeros_(head.weight)  # no chance in it: it begins by expecting the same everywhere
+        torch.nn.init.zeros_(head.weight)  # not random: it starts with equal values everywhere
         torch.nn.init.zeros_(head.bias)
         setattr(model, VALUE_HEAD, head)
         self._head = head
 
     def _whole_model(self) -> Any:
-        """The model without accelerate's and PEFT's wrappers."""
+        """Return the model without accelerate's and PEFT's wrappers."""
         bare = self.accelerator.unwrap_model(self.model)
         return bare.get_base_model() if isinstance(bare, PeftModel) else bare
 
     # Values and advantages
 
     def _begin(self, batch: Batch) -> None:
-        """What is expected at first is what the first batch came to; from zero the head would need long."""
+        """Start with the first batch's mean reward; from zero the head would need long."""
         if self.kit_step == 0:
             rewards = {row.episode: row.reward for row in batch.samples}
             torch.nn.init.constant_(self._head.bias, math.fsum(rewards.values()) / len(rewards))
@@ -130,10 +129,10 @@ class KitPpo(KitGrpo):
         tensors["returns"] = (advantages + values) * tensors["sampled"]
 
     def _prepare_batch(self, made: Sequence[tuple[Piece, dict[str, Any]]]) -> None:
-        """Bring the advantages of the batch to mean 0 and deviation 1, every episode weighing the same.
+        """Normalize the batch's advantages to mean 0 and deviation 1, with equal weights of episodes.
 
-        Where all rewards are equal they stay as they are, in units of reward: nothing stands out there, and
-        what the value head is off by would be blown up to the size of a signal.
+        If all rewards are equal, they stay in units of reward: scaling would turn the value head's error
+        into signal.
         """
         weight, mean, square = self._moments([(part["advantages"], part["tool_mask"]) for _, part in made])
         _, average, spread = self._moments([(part["returns"], part["tool_mask"]) for _, part in made])
@@ -142,15 +141,15 @@ class KitPpo(KitGrpo):
             tensors["advantages"] = (tensors["advantages"] - mean) / (deviation + _EPSILON)
             tensors["advantages"] = tensors["advantages"] * tensors["sampled"]
         spread -= average * average
-        if self.noted is not None and weight and spread > _EPSILON:  # 0: no better than one number for all
+        if self.noted is not None and weight and spread > _EPSILON:  # 0: all values are equal
             self.noted.tell("value_explains", (1 - square / spread) / self.ranks.number)
 
     def _differ(self) -> bool:
-        """Whether the rewards of the batch do; every process has all of it."""
+        """Return whether the batch's rewards differ; every process has the whole batch."""
         return self.noted is None or len({row.reward for row in self.noted.batch.samples}) > 1
 
     def _moments(self, pairs: Sequence[tuple[Any, Any]]) -> tuple[float, float, float]:
-        """Sum of weights, weighed mean and weighed mean square, over all processes."""
+        """Return the sum of weights, weighted mean and weighted mean square over all processes."""
         sums = [0.0, 0.0, 0.0]
         for values, weights in pairs:
             sums[0] += float(weights.sum())
@@ -161,7 +160,7 @@ class KitPpo(KitGrpo):
 
     @contextmanager
     def _hidden(self) -> Iterator[list[Any]]:
-        """Last hidden states of what the model computes meanwhile."""
+        """Collect the last hidden states of the model's passes inside the block."""
         seen: list[Any] = []
         hook = self._whole_model().base_model.register_forward_hook(
             lambda _module, _given, output: seen.append(output.last_hidden_state)
@@ -172,7 +171,7 @@ class KitPpo(KitGrpo):
             hook.remove()
 
     def _values(self, hidden: Sequence[Any], width: int) -> Any:
-        """What is expected before each of the last `width` tokens."""
+        """Return the expected values before each of the last `width` tokens: (rows, width)."""
         return self._head(hidden[-1][:, -width - 1 : -1].to(self._head.weight.dtype))[..., 0]
 
     # The loss
@@ -189,7 +188,7 @@ class KitPpo(KitGrpo):
         return loss + self._options.value_weight * missed
 
     def create_optimizer(self, *given: Any, **named: Any) -> Any:
-        """The value head has a rate of its own: it begins with nothing, the policy does not."""
+        """Give the value head its own learning rate, because it starts untrained."""
         optimizer = super().create_optimizer(*given, **named)
         own = set(map(id, self._head.parameters()))
         for group in optimizer.param_groups:
@@ -223,5 +222,5 @@ _LEARNERS = {"grpo": KitGrpo, "ppo": KitPpo, "dpo": KitDpo, "sft": KitSft}
 
 
 def learner_of(algorithm: str) -> type[KitGrpo]:
-    """The trainer of an algorithm that `GrpoOptions.check` has let pass."""
+    """Return the trainer class of a checked algorithm."""
     return _LEARNERS[algorithm]

@@ -1,8 +1,8 @@
-"""Checkpoints that can be trusted: whole, ours, and as they were written.
+"""Verified checkpoints: complete, from this kit, and unchanged.
 
-A checkpoint is made in `.incoming`, sealed by a manifest with a hash of each file, and renamed into its
-place when the disk has it: a killed process leaves the one before. Optimiser states are pickles by custom, so
-nothing of a checkpoint is opened before every file in it has been held against the manifest.
+A checkpoint is built in `.incoming`, sealed by a manifest with a hash of each file, flushed, and renamed: a
+killed process leaves the previous one. Optimizer states are pickles, so no file of a checkpoint is opened
+before all have been verified against the manifest.
 """
 
 import hashlib
@@ -21,9 +21,9 @@ from dreamgym_kit.serialization import JsonValue
 MANIFEST = "dreamgym-checkpoint.json"
 INCOMING = ".incoming"
 _VERSION = 1
-_ONCE: Mapping[str, JsonValue] = {"algorithm": "grpo"}  # what older checkpoints were that do not say it
+_ONCE: Mapping[str, JsonValue] = {"algorithm": "grpo"}  # values of older checkpoints without these fields
 _NAME = re.compile(r"step-(\d{6,9})")
-_MAX_BYTES = 2**20  # of a manifest
+_MAX_BYTES = 2**20  # maximum size of a manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,10 @@ class Checkpoint:
 
     folder: Path
     step: int
-    made_of: Mapping[str, JsonValue]  # what a trainer must have in common with the one that made it
+    made_of: Mapping[str, JsonValue]  # settings that a resuming trainer must share
 
     def differences(self, wanted: Mapping[str, JsonValue]) -> Iterator[tuple[str, JsonValue, JsonValue]]:
-        """What it was made of otherwise: name, value then, value wanted now."""
+        """Yield differing settings: name, stored value, wanted value."""
         for name, now in wanted.items():
             before = self.made_of.get(name, _ONCE.get(name))
             if before != now:
@@ -51,19 +51,19 @@ class Checkpoints:
 
     @property
     def incoming(self) -> Path:
-        """Where the next one is made."""
+        """The folder in which the next checkpoint is built."""
         return self.folder / INCOMING
 
     def clear_incoming(self) -> None:
-        """Make room for the next one: what a killed process left there is no checkpoint."""
+        """Remove the remains of a killed process."""
         shutil.rmtree(self.incoming, ignore_errors=True)
         self.incoming.mkdir(parents=True)
 
     def commit(self, made: Path, step: int, made_of: Mapping[str, JsonValue]) -> Checkpoint:
-        """Seal the folder `made` and put it in its place; then let the oldest ones go."""
+        """Seal the folder `made` and move it into place; then delete the oldest ones."""
         place = self.folder / f"step-{step:06d}"
         _seal(made, step, made_of)
-        if place.exists():  # of an unfinished leg whose manifest nobody could read
+        if place.exists():  # from an unfinished part with an unreadable manifest
             shutil.rmtree(place)
         made.rename(place)
         sync_folder(self.folder)
@@ -73,10 +73,10 @@ class Checkpoints:
         return Checkpoint(place, step, made_of)
 
     def last(self) -> tuple[Checkpoint | None, list[Path]]:
-        """The last whole checkpoint, and the folders that are none (half ones, or somebody else's).
+        """Return the last complete checkpoint, and the folders that are not checkpoints.
 
         Raises:
-            UserError: what looks like the last one is not as it was written; names the file.
+            UserError: the last one was changed; names the file.
         """
         ignored: list[Path] = []
         for step, folder in sorted(self._named(), reverse=True):
@@ -126,7 +126,7 @@ def _verified(folder: Path, step: int) -> Checkpoint:
 
 
 def _files(folder: Path) -> list[str]:
-    """Names of all files below, but for the manifest; a link is a file that nothing has hashed."""
+    """Return the names of all files except the manifest; links count as files without a hash."""
     paths = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
     return sorted(path.relative_to(folder).as_posix() for path in paths if path != folder / MANIFEST)
 

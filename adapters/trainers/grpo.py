@@ -1,11 +1,11 @@
-"""TRL's `GRPOTrainer` fed with batches that somebody else collected; imported only where TRL is there.
+"""TRL's `GRPOTrainer` on batches that the kit collected; import it only if TRL is installed.
 
-Other algorithms (`algorithms`) are this one with another loss: they override `_objective`, and what is
-prepared for it.
+The other algorithms (`algorithms`) are subclasses with another loss: they override `_objective` and its
+preparation.
 
-TRL keeps the loss, the optimiser, the loggers, PEFT and accelerate. Overridden: where a micro-step's tensors
-come from (`_prepare_inputs`), how log-probs are had on a CPU (ordinary logits of the tokens that count, where
-TRL's tiled head would score every position), how a checkpoint comes to its place, and the learning rate.
+TRL provides the loss, the optimizer, the loggers, PEFT and accelerate. Overridden are the source of a
+micro-step's tensors (`_prepare_inputs`), log-probs on a CPU (plain logits of the tokens that count, while
+TRL's tiled head scores every position), saving of checkpoints, and the learning rate.
 """
 
 import math
@@ -40,25 +40,25 @@ from dreamgym_kit.turns import Batch, Sample
 
 @dataclass(slots=True)
 class Noted:
-    """What was seen while a batch was learned from; sums over its sampled tokens."""
+    """Figures of an update: sums over the batch's sampled tokens."""
 
     batch: Batch
-    fresh: str  # version of the weights that the update begins with
+    fresh: str  # version of the weights before the update
     tokens: float = 0.0
     entropy: float = 0.0
     clipped: float = 0.0
     gap: float = math.nan
     loss: float = 0.0
     grad_norm: float = 0.0
-    figures: dict[str, float] = field(default_factory=dict)  # of the algorithm; sums of their parts
+    figures: dict[str, float] = field(default_factory=dict)  # figures of the algorithm, summed over pieces
 
     def tell(self, name: str, part: float) -> None:
-        """Add a part to a figure: of a piece, or of a minibatch."""
+        """Add the part of a piece or minibatch to a figure."""
         self.figures[name] = self.figures.get(name, 0.0) + part
 
 
 class KitGrpo(SealsCheckpoints, GRPOTrainer):  # type: ignore[misc]  # their types are not read
-    """Learns from `source(step)`; a step is one batch, of `options.minibatches` optimiser steps."""
+    """Trains on `source(step)`; a step is one batch, with `options.minibatches` optimizer steps."""
 
     def __init__(
         self,
@@ -94,18 +94,18 @@ class KitGrpo(SealsCheckpoints, GRPOTrainer):  # type: ignore[misc]  # their typ
 
     @property
     def minibatches(self) -> int:
-        """Optimiser steps made of one batch."""
+        """Optimizer steps per batch."""
         return self._options.minibatches
 
     @property
     def kit_step(self) -> int:
-        """Batches learned from so far."""
+        """Batches trained on so far."""
         return int(self.state.global_step) // self._options.minibatches
 
     # Where tensors come from
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
-        """Give the next piece; `generation_batch` is TRL's idea of what to ask the model, and not read."""
+        """Return the next piece; TRL's `generation_batch` is ignored."""
         del generation_batch
         minibatch, piece = divmod(self._step % self.args.steps_per_generation, self._options.micro_batches)
         if minibatch == piece == 0:
@@ -140,28 +140,28 @@ class KitGrpo(SealsCheckpoints, GRPOTrainer):  # type: ignore[misc]  # their typ
     # What an algorithm makes of a batch
 
     def _begin(self, batch: Batch) -> None:
-        """A batch has come."""
+        """Called with each new batch."""
 
     def _cut(self, samples: Sequence[Sample]) -> list[Piece]:
-        """This process's share of a minibatch, in pieces."""
+        """Return this process's share of a minibatch, in pieces."""
         return pieces_of(samples, self._options.micro_batches, rank=self.ranks.rank, ranks=self.ranks.number)
 
     def _prepare_piece(self, piece: Piece, tensors: dict[str, Any], samples: Sequence[Sample]) -> None:
-        """Add what the loss of a piece needs; `samples` are those of its minibatch."""
+        """Add the tensors that the loss of a piece needs; `samples`: of its minibatch."""
         del piece
         tensors["kit_share"] = self._share(tensors, samples)
         if self.beta != 0.0:
             tensors["ref_per_token_logps"] = self._reference(tensors)
 
     def _prepare_batch(self, made: Sequence[tuple[Piece, dict[str, Any]]]) -> None:
-        """Add what needs all pieces of the batch."""
+        """Add tensors that depend on all pieces of the batch."""
 
     def _objective(self, model: Any, inputs: Mapping[str, Any]) -> Any:
-        """The loss of a piece: its part of the minibatch's, times the number of processes."""
+        """Return the loss of a piece: its part of the minibatch's, times the number of processes."""
         return super()._compute_loss(model, inputs) * inputs["kit_share"]
 
     def _logps(self, model: Any, inputs: Mapping[str, Any]) -> Any:
-        """Log-probs of what follows the prompts, shape [rows, columns]; 0 where nothing was sampled."""
+        """Return log-probs after the prompts, shape [rows, columns]; 0 for tokens that were not sampled."""
         return self._scores(model, inputs, compute_entropy=True).masked_fill(~inputs["sampled"], 0.0)
 
     def _scores(self, model: Any, tensors: Mapping[str, Any], **options: Any) -> Any:
@@ -171,15 +171,15 @@ class KitGrpo(SealsCheckpoints, GRPOTrainer):  # type: ignore[misc]  # their typ
         return self._get_per_token_logps_and_entropies(model, ids, mask, width, **options)[0]
 
     def _tokens_a_share(self, inputs: Mapping[str, Any]) -> Any:
-        """What sums over a piece's weighed tokens are divided by: the mean over episodes comes of it."""
+        """Return the divisor of sums over weighted tokens, which gives the mean over episodes."""
         return inputs["num_items_in_batch"] / (self.ranks.number * self._options.minibatches)
 
     # TRL's own parts
 
     def _share(self, tensors: Mapping[str, Any], samples: Sequence[Sample]) -> float:
-        """What TRL's loss of a piece is to be multiplied by to be its part of the minibatch's loss.
+        """Return the factor that turns TRL's loss of a piece into its part of the minibatch's loss.
 
-        TRL takes the mean over pieces, as if they were alike; ours differ in rows and tokens.
+        TRL averages over pieces as if they were equal; ours differ in rows and tokens.
         """
         pieces = self._options.micro_batches * self.ranks.number
         if self._options.loss in BY_TOKENS:
@@ -190,7 +190,7 @@ class KitGrpo(SealsCheckpoints, GRPOTrainer):  # type: ignore[misc]  # their typ
         return max(1.0, float(tensors["tool_mask"].sum())) * pieces / max(1.0, whole)
 
     def _reference(self, tensors: Mapping[str, Any]) -> Any:
-        """Log-probs under the weights that training began with."""
+        """Return the log-probs under the initial weights."""
         with torch.no_grad(), self._scoring(tensors):
             if self.ref_model is not None:
                 return self._scores(self.ref_model, tensors)
@@ -235,9 +235,9 @@ class KitGrpo(SealsCheckpoints, GRPOTrainer):  # type: ignore[misc]  # their typ
         return scores
 
     def _of_sampled(self, model: Any, ids: Any, width: int, sampled: Any) -> Any:
-        """Log-probs and entropies of sampled tokens from ordinary logits; 0 for what was given.
+        """Return log-probs and entropies of sampled tokens from plain logits; 0 for given tokens.
 
-        Rows are padded at their right end only, so attention needs no mask: nothing looks ahead.
+        Rows are padded on the right only, so causal attention needs no mask.
         """
         bare = self.accelerator.unwrap_model(model)
         with _head_only_where(bare.get_output_embeddings(), sampled):
@@ -263,7 +263,7 @@ class KitGrpo(SealsCheckpoints, GRPOTrainer):  # type: ignore[misc]  # their typ
         noted.clipped += float(clipped.sum())
         minibatch, piece = divmod(self._step % self.args.steps_per_generation, self._options.micro_batches)
         rows = self._pieces[minibatch][piece][0]
-        if minibatch or not rows:  # later ones are learned from with other weights than sampled them
+        if minibatch or not rows:  # later minibatches see other weights than those that sampled
             return
         fresh = torch.tensor([row.versions == (noted.fresh,) for row in rows], device=sampled.device)
         same = sampled & fresh[:, None]
@@ -274,7 +274,7 @@ class KitGrpo(SealsCheckpoints, GRPOTrainer):  # type: ignore[misc]  # their typ
     # Checkpoints
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
-        """A tied head is written once; weights that are missing or too many otherwise are another model's."""
+        """Refuse missing or extra weights, which mean another model; a tied head is stored once."""
         model = self.accelerator.unwrap_model(self.model)
         tied = model.config.get_text_config().tie_word_embeddings
         once = set(getattr(model, "_tied_weights_keys", None) or ()) if tied else set()
@@ -284,13 +284,13 @@ class KitGrpo(SealsCheckpoints, GRPOTrainer):  # type: ignore[misc]  # their typ
             raise UserError(f"{where}: the last checkpoint does not fit the model ({min(wrong)}).")
 
     def _extras(self) -> set[str]:
-        """Weights that are no part of the model's own file."""
+        """Return the weights that are not in the model's own file."""
         return set()
 
     # The learning rate
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
-        """A rate for each batch, the same for all its minibatches; the first is not 0."""
+        """Return a scheduler with one rate per batch, for all its minibatches; the first is not 0."""
         del num_training_steps  # the rate stays after the warm-up
         minibatches, warmup = self._options.minibatches, max(1, self._options.warmup_steps)
         if self.lr_scheduler is None:
@@ -306,7 +306,7 @@ def _nothing(step: int) -> Batch:
 
 @contextmanager
 def _head_only_where(head: Any, wanted: Any) -> Iterator[None]:
-    """Let the head see the positions before the tokens that are wanted, and no others, in their order."""
+    """Let the head compute only the positions before the wanted tokens, in order."""
 
     def chosen(_: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
         return (given[0][:, :-1][wanted], *given[1:])

@@ -1,14 +1,14 @@
-"""Several processes of one training, begun by torchrun: the first one runs it, the others lend a hand.
+"""Several processes of one training, started by torchrun: the first runs it, the others help with updates.
 
-The first one reads, asks, collects, judges and writes, as if it were alone. The others are told what to open
-and when to learn, compute their share of each update, and hear at last what came of it. They read no
-settings, open no graph and call no tool. What the first one raises ends the others too, instead of leaving
-them to wait for it.
+The first process reads settings, calls, collects, grades and writes, as if it were alone. The others are told
+what to load and when to train, compute their share of each update, and receive the result at the end. They
+read no settings, load no graph and call no tool. An error in the first process also ends the others, so that
+they do not wait for it.
 
-At its end a process leaves their group while the interpreter is still whole (`part_at_exit`). Otherwise
-gloo's threads may hold tensors when the interpreter goes, and abort the process ("terminate called without an
-active exception", https://github.com/pytorch/pytorch/pull/179291); torchrun then ends the others too. After
-an update that failed the group is not left: that would wait for processes that wait for this one.
+At its end a process leaves the group before the interpreter shuts down (`part_at_exit`). Otherwise gloo's
+threads may hold tensors during shutdown and abort the process ("terminate called without an active
+exception", https://github.com/pytorch/pytorch/pull/179291); torchrun then ends the others too. After a failed
+update the group is not left, because that would wait for processes that wait for this one.
 """
 
 import atexit
@@ -32,27 +32,27 @@ _PATIENCE = timedelta(days=1)  # the others wait while the first one collects
 
 
 class FirstStopped(DreamgymError):
-    """Raised in the other processes: the first one stopped, and says itself why."""
+    """Raised in the other processes: the first process stopped and reports the reason."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"the first process stopped: {why}")
 
 
 def processes() -> int:
-    """How many learn together, as torchrun or `accelerate launch` told this one."""
+    """Return the number of training processes, from torchrun or `accelerate launch`."""
     return int(os.environ.get("WORLD_SIZE") or 1)
 
 
 def lends_a_hand() -> bool:
-    """Whether this process is one of several, and not the first."""
+    """Return whether this process is one of several, but not the first."""
     return processes() > 1 and int(os.environ.get("RANK") or 0) > 0
 
 
 def require_alone(command: str) -> None:
-    """Refuse to be one of several processes where each would do the whole work.
+    """Refuse to run as one of several processes, each of which would do all the work.
 
     Raises:
-        UserError: it is one of several.
+        UserError: the process is one of several.
     """
     if processes() > 1:
         raise UserError(
@@ -68,18 +68,18 @@ class Ranks:
         self._accelerator = accelerator
         self.rank = int(accelerator.process_index)
         self.number = int(accelerator.num_processes)
-        self.shared_failure: BaseException | None = None  # what failed here, and was told to the others
+        self.shared_failure: BaseException | None = None  # an error here that the others know
 
     @property
     def first(self) -> bool:
-        """Whether this process is the one that collects."""
+        """Whether this process is the one that collects rollouts."""
         return self.rank == 0
 
     def shared(self, make: Callable[[], T]) -> T:
-        """Call `make` in the first process only, and give what it gave in all of them.
+        """Call `make` in the first process only, and return its result in all of them.
 
         Raises:
-            FirstStopped: in the others, where it failed in the first; there, what `make` raised.
+            FirstStopped: in the others if `make` failed; the first raises its error.
         """
         if self.number == 1:
             return make()
@@ -97,7 +97,7 @@ class Ranks:
         return cast("T", made)
 
     def total(self, values: Sequence[float]) -> list[float]:
-        """The sum over all processes of each value."""
+        """Return the sum of each value over all processes."""
         if self.number == 1:
             return list(values)
         import torch
@@ -106,7 +106,7 @@ class Ranks:
         return [float(value) for value in self._accelerator.reduce(given, reduction="sum")]
 
     def largest(self, value: float) -> float:
-        """The largest value of any process; one that is no number does not count."""
+        """Return the largest value of all processes; ignores NaN."""
         if self.number == 1:
             return value
         import torch
@@ -124,7 +124,7 @@ def part_at_exit() -> None:
 
 @contextmanager
 def in_touch() -> Iterator[None]:
-    """The processes speak to each other in the block; only if it ends well does this one leave properly."""
+    """Let the processes communicate in the block; leave the group only if it ends without error."""
     atexit.unregister(_part)
     yield
     part_at_exit()
@@ -138,7 +138,7 @@ def _part() -> None:
 
 
 def _broadcast(said: Any) -> Any:
-    """What the first process says, in every process."""
+    """Broadcast a value of the first process to all."""
     from accelerate.utils import broadcast_object_list
 
     box = [said]
@@ -147,7 +147,7 @@ def _broadcast(said: Any) -> Any:
 
 
 class Others:
-    """The other processes, as the first one speaks to them; where there are none, nobody hears it."""
+    """The first process's link to the others; does nothing if there are none."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -156,25 +156,25 @@ class Others:
             _meet()
 
     def trainer(self, model: Path, checkpoints: Path, options: GrpoOptions, *, logs: Path) -> "TrlTrainer":
-        """A trainer here, and one in each of the others, which begin to learn when it does."""
+        """Open a trainer here, and one in each other process, which trains when this one does."""
         from dreamgym_kit.adapters.trainers.trainer import TrlTrainer
 
         self._tell("open", model, checkpoints, replace(options, report_to=()))
         return TrlTrainer(model, checkpoints, options, logs=logs, learning=self.learning)
 
     def done(self, result: T) -> T:
-        """Let all of them have the result."""
+        """Send the result to the others and return it."""
         self._tell("done", result)
         return result
 
     def failed(self, why: str) -> None:
-        """Let them go, unless they are in the midst of an update: then they go with this process."""
+        """End the others, unless an update runs: then they end with this process."""
         if self._listen:
             self._tell("failed", why)
 
     @contextmanager
     def learning(self, steps: int, others_know: Callable[[], bool]) -> Iterator[None]:
-        """In the block they learn; `others_know`: whether what ended it early was told to them, too."""
+        """Let the others train in the block; `others_know`: whether they know an early end."""
         self._tell("fit", steps)
         self._listen = False
         try:
@@ -197,7 +197,7 @@ class Others:
 
 @contextmanager
 def leading() -> Iterator[Others]:
-    """The first process's side of a training; what ends it here ends it in the others."""
+    """The first process's side of a training; an error here also ends the others."""
     others = Others(processes())
     try:
         yield others
@@ -207,10 +207,10 @@ def leading() -> Iterator[Others]:
 
 
 def run_rank() -> object:
-    """The side of another process: do as the first one says, and give what came of it.
+    """The other processes' side: follow the first process and return the result.
 
     Raises:
-        FirstStopped: the first one failed, and says itself why; or it is gone.
+        FirstStopped: the first process failed and reports why, or it is gone.
         UserError: the model or the last checkpoint cannot be used here.
     """
     _meet()
@@ -241,8 +241,8 @@ def _obey() -> object:
 def _learn(trainer: "TrlTrainer", steps: int) -> None:
     try:
         trainer.fit(_never, steps=steps, after=_never)
-    except (FirstStopped, TrainingStopped):  # the latter: each of them finds it by itself
-        return  # whether that is a failure is for the first one to say
+    except (FirstStopped, TrainingStopped):  # TrainingStopped: each process detects it itself
+        return  # the first process reports it
 
 
 def _never(_: object) -> NoReturn:
@@ -250,7 +250,7 @@ def _never(_: object) -> NoReturn:
 
 
 def _is_lost(error: BaseException) -> bool:
-    """Whether this says that another process is gone; gloo has only words for it."""
+    """Return whether an error means that another process is gone; gloo has only messages for it."""
     from torch.distributed import DistError
 
     text = str(error)
@@ -259,7 +259,7 @@ def _is_lost(error: BaseException) -> bool:
 
 
 def _meet() -> None:
-    """Wait until all processes are there."""
+    """Wait until all processes have joined."""
     import torch
     from accelerate import PartialState
 

@@ -1,7 +1,7 @@
-"""Supervised fine-tuning on token ids that nobody tokenises again, through TRL's `SFTTrainer`.
+"""Supervised fine-tuning on token IDs, without retokenizing, through TRL's `SFTTrainer`.
 
-A row says how much each of its tokens weighs in the loss; 0: given, not learned. Rows are taken in an
-order drawn from the seed, each once before any is taken again.
+A row has a loss weight for each of its tokens; 0: given, not trained. Rows are taken in an order drawn from
+the seed, each once before any is repeated.
 """
 
 import hashlib
@@ -34,36 +34,36 @@ from dreamgym_kit.serialization import JsonValue
 
 @dataclass(frozen=True, slots=True)
 class SftRow:
-    """One conversation as token ids."""
+    """One conversation as token IDs."""
 
     ids: Sequence[int]
-    weights: Sequence[float]  # of each id in the loss, 0 or more; the first is never learned
+    weights: Sequence[float]  # loss weight of each ID, 0 or more; the first is never trained
 
 
 @dataclass(frozen=True, slots=True)
 class SftOptions:
-    """How to learn. The defaults are those that trained the nano models."""
+    """Options of the training. The defaults are those of the nano models."""
 
     steps: int = 600
-    batch: int = 20  # rows a step
-    learning_rate: float = 2.5e-3  # after the warm-up; falls in a line to `final_share` of it
+    batch: int = 20  # rows per step
+    learning_rate: float = 2.5e-3  # after the warm-up; decays linearly to `final_share` of it
     final_share: float = 0.1
     warmup_steps: int = 30
     betas: tuple[float, float] = (0.9, 0.98)
     weight_decay: float = 0.01
     max_grad_norm: float = 1.0
     seed: int = 0
-    threads: int = 1  # of torch; 0: as they are
-    pieces: int = 1  # that a batch is computed in; more take less memory and change nothing else
-    lora: LoraOptions | None = None  # None: all weights are trained; else what is written is merged
-    dtype: str = "float32"  # computed in; "bfloat16" keeps trained weights in float32
-    checkpointing: bool = False  # compute activations again in the backward pass: less memory, more time
-    save_every: int = 50  # steps between checkpoints, where they are kept
+    threads: int = 1  # of torch; 0: unchanged
+    pieces: int = 1  # per batch; more need less memory and change nothing else
+    lora: LoraOptions | None = None  # None: all weights are trained; else the written weights are merged
+    dtype: str = "float32"  # of computation; with "bfloat16" trained weights stay float32
+    checkpointing: bool = False  # recompute activations in the backward pass: less memory, more time
+    save_every: int = 50  # steps between checkpoints, if there are any
 
 
 @dataclass(frozen=True, slots=True)
 class SftStep:
-    """What one step of it reported."""
+    """The figures of one step."""
 
     step: int  # 1-based
     loss: float
@@ -83,24 +83,24 @@ def train_sft(
 ) -> list[SftStep]:
     """Train the model of `model_dir` on `rows` and write it to `out_dir`, with its tokenizer and `texts`.
 
-    Equal arguments give equal weights, on one machine with one thread, also where a training was killed and
-    goes on.
+    Equal arguments give equal weights, on one machine with one thread, even if the training was killed and
+    resumed.
 
     Args:
-        model_dir: to begin with; it is only read.
-        rows: what is learned.
-        out_dir: where the model is written, at the end.
-        options: how to learn.
-        checkpoints: a folder for them: a training that was broken off goes on from the last one; they are
-            gone once the model is written. None: none are kept.
-        tell: hears each step.
+        model_dir: the initial model; only read.
+        rows: the training data.
+        out_dir: receives the model at the end.
+        options: see `SftOptions`.
+        checkpoints: a folder for checkpoints: an interrupted training resumes from the last one; they are
+            deleted after the model is written. None: no checkpoints.
+        tell: called after each step.
         texts: more files for `out_dir`, by name.
 
     Raises:
         MissingExtra: the packages of the extra `train` are not installed.
-        TrainingStopped: the loss or a gradient is no finite number.
-        UserError: there is nothing to learn, a row's weights do not fit its ids, the model does not load, or
-            the last checkpoint is of another training.
+        TrainingStopped: the loss or a gradient is not finite.
+        UserError: no data, a row's weights do not fit its IDs, the model does not load, or the last
+            checkpoint is of another training.
     """
     require_extra("train_sft")
     from dreamgym_kit.adapters.trainers.tensors import merged
@@ -110,7 +110,7 @@ def train_sft(
         raise UserError(f"a batch of {options.batch} rows cannot be cut into {options.pieces} equal pieces.")
     table = _table(list(rows), options)
 
-    def hear(step: SftStep) -> None:
+    def report(step: SftStep) -> None:
         if not (math.isfinite(step.loss) and math.isfinite(step.grad_norm)):
             raise TrainingStopped(
                 "not_finite", f"the loss is {step.loss}; nothing was written", step=step.step
@@ -123,7 +123,7 @@ def train_sft(
         if checkpoints is not None:
             place, made_of = Checkpoints(checkpoints, keep=1), _made_of(model_dir, table, options)
             saved, last = (place, made_of), _last(place, made_of)
-        trainer = WeightedSft(model, tokenizer, table, options, hear, saved)
+        trainer = WeightedSft(model, tokenizer, table, options, report, saved)
         with no_bars():
             trainer.train(resume_from_checkpoint=str(last.folder) if last is not None else None)
         whole, tensors = merged(model)
@@ -134,7 +134,7 @@ def train_sft(
 
 
 def _made_of(folder: Path, table: Mapping[str, Any], options: SftOptions) -> dict[str, JsonValue]:
-    """What a training has to have in common with the one whose checkpoint it goes on from."""
+    """Return the settings that a resumed training must share with its checkpoint."""
     free = {"threads", "save_every"}
     named = {name: canonical(value) for name, value in asdict(options).items() if name not in free}
     return {"model": digest_of_folder(folder), "lessons": _digest(table), **named}
@@ -164,7 +164,7 @@ def _opened(folder: Path, options: SftOptions) -> Any:
     import torch
     from peft import get_peft_model
 
-    torch.manual_seed(options.seed)  # the adapter's first half is drawn
+    torch.manual_seed(options.seed)  # the adapter is initialized randomly
     try:
         return get_peft_model(model, options.lora.config())
     except ValueError as error:
@@ -173,7 +173,7 @@ def _opened(folder: Path, options: SftOptions) -> Any:
 
 
 def _table(rows: Sequence[SftRow], options: SftOptions) -> dict[str, list[Any]]:
-    """All rows of all steps, in the order taken."""
+    """Return all rows of all steps, in order."""
     learned: list[SftRow] = []
     for number, row in enumerate(rows, 1):
         if len(row.ids) != len(row.weights):

@@ -1,12 +1,11 @@
-"""A batch as the tensors that TRL's loss reads; a model's weights merged, and asked for log-probs.
+"""A batch as the tensors of TRL's loss; merging a model's weights, and scoring with it.
 
-Decides which sample is learned from in which piece. A batch has minibatches (an optimiser step each), a
-minibatch has shares (one a process) and these have pieces (one forward and backward each). Episodes are dealt
-to minibatches whole, by chance; within a minibatch rows lie by their length, so that little is padding.
+A batch has minibatches (an optimizer step each), a minibatch has shares (one per process) and these have
+pieces (one forward and backward pass each). Episodes are assigned to minibatches whole and randomly; within a
+minibatch rows are sorted by length, to reduce padding.
 
-All rows of a piece are cut at the same place, the smallest `start` among them: what a longer prompt has
-beyond it stands in the completion with weight 0. So nothing is padded at the left, and no attention mask is
-needed.
+All rows of a piece are split at the same place, their smallest `start`: the rest of a longer prompt is part
+of the completion with weight 0. So nothing is padded on the left, and no attention mask is needed.
 """
 
 import random
@@ -22,15 +21,15 @@ from dreamgym_kit.turns import Batch, Sample
 T = TypeVar("T")
 Piece = tuple[Sample, ...]
 VALUE_HEAD = "value_head"
-"""How a model calls the head that PPO learns with; nobody else needs it."""
+"""Name of PPO's value head in a model."""
 
-_TOKENS_A_PASS = 16_384  # padding included
-_NUMBERS_A_PASS = 2**28  # of logits
+_TOKENS_A_PASS = 16_384  # including padding
+_NUMBERS_A_PASS = 2**28  # logits per pass
 _NOTHING = Sample("", (0, 0), 1, (0,), (0.0,), (), (), weight=0.0)
 
 
 def minibatches_of(batch: Batch, number: int, *, seed: int) -> list[list[Sample]]:
-    """Deal the episodes of a batch to minibatches, as evenly as they come; a pair stays together."""
+    """Distribute a batch's episodes to minibatches evenly; pairs stay together."""
     if number == 1:
         return [list(batch.samples)]
     units = list(dict.fromkeys(sample.pair or sample.episode for sample in batch.samples))
@@ -43,10 +42,10 @@ def minibatches_of(batch: Batch, number: int, *, seed: int) -> list[list[Sample]
 
 
 def pieces_of(samples: Sequence[Sample], number: int, *, rank: int = 0, ranks: int = 1) -> list[Piece]:
-    """One process's share of a minibatch, in `number` pieces; a piece may be empty.
+    """Split one process's share of a minibatch into `number` pieces; a piece may be empty.
 
-    All processes have pieces of as many rows, as their collectives want it: a row that one lacks is there
-    without any token to learn.
+    All processes have pieces with equal numbers of rows, as their collectives require: missing rows are added
+    without a trained token.
     """
     share = sorted(samples, key=lambda sample: -len(sample.ids))[rank::ranks]
     if ranks > 1 and len(share) < -(-len(samples) // ranks):
@@ -56,7 +55,7 @@ def pieces_of(samples: Sequence[Sample], number: int, *, rank: int = 0, ranks: i
 
 
 def pieces_of_pairs(samples: Sequence[Sample], number: int, *, rank: int = 0, ranks: int = 1) -> list[Piece]:
-    """The same where rows are held against each other: both sides of a pair are in one piece."""
+    """Like `pieces_of`, with both sides of a pair in one piece."""
     pairs: dict[str, list[Sample]] = {}
     for sample in samples:
         pairs.setdefault(sample.pair, []).append(sample)
@@ -65,7 +64,7 @@ def pieces_of_pairs(samples: Sequence[Sample], number: int, *, rank: int = 0, ra
 
 
 def _in_pieces(share: Sequence[T], number: int) -> Iterator[Sequence[T]]:
-    """`number` pieces of like size, the larger ones first."""
+    """Yield `number` pieces of similar size, the larger ones first."""
     size, more = divmod(len(share), number)
     for index in range(number):
         begin = index * size + min(index, more)
@@ -75,9 +74,9 @@ def _in_pieces(share: Sequence[T], number: int) -> Iterator[Sequence[T]]:
 def tensors_of(
     piece: Piece, *, tokens: int, numbers: Any = torch.float32, device: Any = "cpu"
 ) -> dict[str, Any]:
-    """What TRL reads of one piece. An empty one is a row of two tokens that counts for nothing.
+    """Return TRL's tensors for one piece. An empty piece is a row of two tokens without weight.
 
-    `tokens`: how many of the whole batch are trained on: what losses by tokens divide by. `numbers`: the type
+    `tokens`: number of trained tokens of the whole batch, the divisor of token losses. `numbers`: the dtype
     of weights, log-probs and advantages.
     """
     rows = piece or (_NOTHING,)
@@ -88,7 +87,7 @@ def tensors_of(
         return torch.tensor([[*given, *[0] * (width - cut - len(given))] for given in values], dtype=dtype)
 
     def sampled(values: Sequence[Sequence[float]], dtype: Any) -> Any:
-        """Values of what follows a row's own start."""
+        """Return values after a row's start."""
         return right([[*[0] * (row.start - cut), *v] for row, v in zip(rows, values, strict=True)], dtype)
 
     tensors = {
@@ -106,7 +105,7 @@ def tensors_of(
 
 
 def check(batch: Batch, tokens: int, vocabulary: int) -> None:
-    """Refuse a batch that cannot be learned from, before anything is computed."""
+    """Refuse a batch that cannot be trained on, before computing."""
     if not tokens:
         raise ValueError(f"step {batch.step}: a batch in which nothing was sampled")
     for sample in batch.samples:
@@ -122,9 +121,9 @@ def check(batch: Batch, tokens: int, vocabulary: int) -> None:
 
 
 def merged(model: Any) -> tuple[Any, dict[str, Any] | None]:
-    """The model without its adapter, and the weights to write for it; None: those that it holds.
+    """Return the model without its adapter, and the weights to write; None: its own weights.
 
-    Merged beside the model, never in it: taking an adapter out again would leave a rounding behind.
+    Merged in a copy, not in the model: removing an adapter again leaves rounding errors.
     """
     from peft import PeftModel
     from peft.tuners.lora import LoraLayer
@@ -154,9 +153,9 @@ def _without_value_head(model: Any) -> dict[str, Any] | None:
 
 
 def without_dropout(model: Any) -> Any:
-    """The model, as it samples: with dropout the ratios to the sampler's log-probs would be of another one.
+    """Return the model without dropout, as it samples: dropout would change the ratios to the sampler.
 
-    Some layers hold it as a module, others as a number of their own. The config stays as it is.
+    Some layers have dropout as a module, others as a number. The config stays unchanged.
     """
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
@@ -168,7 +167,7 @@ def without_dropout(model: Any) -> Any:
 
 
 def score(model: Any, ids: Sequence[Sequence[int]], *, temperature: float = 1.0) -> list[list[float]]:
-    """Natural log-prob of each id after the first; rows are padded at the right, so no mask is needed."""
+    """Return the natural log-prob of each ID after the first; right padding needs no mask."""
     order = sorted(range(len(ids)), key=lambda place: -len(ids[place]))
     tokens = min(_TOKENS_A_PASS, _NUMBERS_A_PASS // model.config.get_text_config().vocab_size)
     scores: list[list[float]] = [[] for _ in ids]

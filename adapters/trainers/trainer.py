@@ -1,7 +1,7 @@
-"""`interfaces.Trainer` by TRL: from the weights of a model directory, or of the last whole checkpoint.
+"""`interfaces.Trainer` with TRL: from a model directory, or from the last complete checkpoint.
 
-A model and its trainer are made anew whenever a leg begins or one has failed: what `step`, `score` and
-`write_weights` speak of is always what a checkpoint holds, or, while `fit` runs, what comes after it.
+Model and trainer are rebuilt when a part of a training begins or fails: `step`, `score` and `write_weights`
+always refer to the state of a checkpoint, or, while `fit` runs, to the state after it.
 """
 
 import math
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     from dreamgym_kit.adapters.trainers.grpo import KitGrpo
 
 _DEFAULTS = GrpoOptions()
-_LOOKED_AT = 16  # one row in so many is scored again after an update, to tell how far it went
+_LOOKED_AT = 16  # one row in 16 is rescored after an update, to measure its size
 
 
 class TrlTrainer:
     """Implements `interfaces.Trainer`.
 
-    `model` is only read; checkpoints are kept in `folder`, TensorBoard's files in `logs` or below `folder`.
-    `learning` is entered with the number of steps around each `fit`, where other processes learn along; it
-    may ask whether what ended the training was told to them.
+    `model` is only read; checkpoints are in `folder`, TensorBoard's files in `logs` or below `folder`.
+    `learning` is entered with the number of steps around each `fit`, so that other processes train along; its
+    callback returns whether they know what ended the training.
 
     Raises:
         MissingExtra: the packages of the extra `train` are not installed.
@@ -64,14 +64,14 @@ class TrlTrainer:
         options.check()
         self._model, self._options, self._logs, self._learning = model, options, logs, learning
         self._checkpoints = Checkpoints(folder, keep=options.keep)
-        self.ignored: tuple[Path, ...] = ()  # folders of checkpoints that are none
+        self.ignored: tuple[Path, ...] = ()  # folders that are not complete checkpoints
         self._used = False
-        self._others_know = True  # whether what ended the last `fit` was told to the other processes
+        self._others_know = True  # whether the other processes know what ended the last `fit`
         self._open()
 
     @property
     def step(self) -> int:
-        """Batches learned from so far, those of earlier legs included."""
+        """Batches trained on so far, including earlier parts."""
         return max(self._from, self._trl.kit_step)
 
     @property
@@ -81,12 +81,12 @@ class TrlTrainer:
 
     @property
     def algorithm(self) -> str:
-        """Which one it learns by."""
+        """The training algorithm."""
         return self._options.algorithm
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that collects, where several learn together."""
+        """Whether this is the process that collects rollouts."""
         return self._trl.ranks.first
 
     def fit(
@@ -95,7 +95,7 @@ class TrlTrainer:
         """See `interfaces.Trainer.fit`. With several processes `source` and `after` are called in the first.
 
         Raises:
-            TrainingStopped: the loss or a gradient is no finite number; that step is not kept.
+            TrainingStopped: the loss or a gradient is not finite; that step is discarded.
         """
         together = self._learning(steps, lambda: self._others_know) if self._learning else nullcontext()
         with together:
@@ -118,9 +118,9 @@ class TrlTrainer:
             with in_touch(), threads(self._options.threads), no_bars():
                 trl.train(resume_from_checkpoint=str(self._last.folder) if self._last else None)
         except BaseException as error:
-            # an update that is no number is found by all alike
+            # all processes detect a non-finite update alike
             self._others_know = trl.ranks.shared_failure is error or isinstance(error, TrainingStopped)
-            with suppress(UserError):  # what ended the training says more
+            with suppress(UserError):  # the error that ended the training says more
                 self._open()
             raise
         self._from = steps
@@ -136,9 +136,9 @@ class TrlTrainer:
             self.write_adapter(folder / ADAPTER, base=str(self._model), texts={})
 
     def write_adapter(self, folder: Path, *, base: str, texts: Mapping[str, str]) -> bool:
-        """Write the LoRA adapter alone, as PEFT and vLLM load it; no and nothing where there is none.
+        """Write the LoRA adapter alone, in the form of PEFT and vLLM; return False if there is none.
 
-        `base`: what it is to be put on: a directory or a name. `texts`: more files, by name.
+        `base`: its base model, a directory or a name. `texts`: more files, by name.
         """
         if self._options.lora is None:
             return False
@@ -158,7 +158,7 @@ class TrlTrainer:
         return self._trl.accelerator.unwrap_model(self._trl.model)
 
     def _kl(self, batch: Batch) -> float:
-        """How far the weights went, in nats a token, by some of the batch's rows."""
+        """Return the size of the update in nats per token, from some of the batch's rows."""
         from dreamgym_kit.adapters.trainers.tensors import score
 
         rows = batch.samples[:: max(1, min(_LOOKED_AT, len(batch.samples) // 4))]
@@ -171,7 +171,7 @@ class TrlTrainer:
         )
 
     def _open(self) -> None:
-        """Make model and trainer anew, with the weights of the last whole checkpoint."""
+        """Rebuild model and trainer from the last complete checkpoint."""
         self._last, ignored = self._checkpoints.last()
         self.ignored = tuple(ignored)
         made_of = self._made_of()
@@ -205,7 +205,7 @@ class TrlTrainer:
                 peft_config=None if lora is None else lora.config(),
                 logs=self._logs,
             )
-        except (ValueError, ImportError, RuntimeError) as error:  # a logger, an optimiser, a module by name
+        except (ValueError, ImportError, RuntimeError) as error:  # an unknown logger, optimizer or module
             reason = str(error).strip().partition("\n")[0][:300]
             raise UserError(f"[train]: cannot be trained like this: {reason}") from error
 
@@ -223,13 +223,13 @@ class TrlTrainer:
 
 
 def distance(log_ratios: Iterable[float]) -> float:
-    """How far an update moved the policy: the mean over tokens that it had sampled, in nats; nan without any.
+    """Return how far an update moved the policy: mean over its sampled tokens, in nats; NaN without tokens.
 
     For each token with log-ratio x = log p_now - log p_sampled: |x| - 1 + exp(-|x|). Near 0 that is x^2 / 2,
-    the estimator of the divergence that is hardly biased there (http://joschu.net/blog/kl-approx.html); far
-    out it grows with |x| and not with its square or its exponential. Learning honestly takes a token now and
-    then from one chance in two to one in a hundred thousand: its square alone looked like a policy that had
-    come loose (seen on the desk, three trainings of ten), and r - 1 - log r does so for tokens that rise.
+    a nearly unbiased estimator of the divergence (http://joschu.net/blog/kl-approx.html); far out it grows
+    with |x| and not with its square or exponential. Normal training occasionally moves a token from a chance
+    of one half to one in a hundred thousand: its square alone looked like a diverged policy (in three of ten
+    trainings on the desk), as does r - 1 - log r for tokens that become likelier.
     """
     moved = [abs(ratio) for ratio in log_ratios]
     if not moved:
@@ -239,26 +239,26 @@ def distance(log_ratios: Iterable[float]) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """What a person who finds the weights has to know."""
+    """The facts of a model card."""
 
     name: str
-    base: str  # the model that training began with: a directory or a name
-    data: str  # what it learned from
+    base: str  # the initial model: a directory or a name
+    data: str  # the training data
     seed: int
-    scores: Mapping[str, str] = field(default_factory=dict)  # what was measured -> what came of it
+    scores: Mapping[str, str] = field(default_factory=dict)  # measurement -> result
     notes: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportedWeights:
-    """Where everything lies."""
+    """The folders of exported weights."""
 
     merged: Path
     adapter: Path | None  # None: all weights were trained
 
 
 def export(trainer: TrlTrainer, folder: Path, card: Card) -> ExportedWeights:
-    """Write `merged` and, for LoRA, `adapter` below `folder`, each with the card; replaces what was there."""
+    """Write `merged` and, for LoRA, `adapter` below `folder`, each with the card; replaces old ones."""
     whole, adapter = (
         {"README.md": rendered(card, steps=trainer.step, merged=merged, algorithm=trainer.algorithm)}
         for merged in (True, False)
@@ -269,7 +269,7 @@ def export(trainer: TrlTrainer, folder: Path, card: Card) -> ExportedWeights:
 
 
 def rendered(card: Card, *, steps: int, merged: bool, algorithm: str = "grpo") -> str:
-    """The card as Markdown; texts in it are data, none of their marks count."""
+    """Return the card as Markdown; its texts are escaped."""
     library, kind = ("transformers", "weights") if merged else ("peft", "a LoRA adapter")
     text = f"""\
 ---

@@ -1,8 +1,8 @@
-"""What TRL's trainers are given of ours, and told to leave; imported only where TRL is there.
+"""Configuration and callbacks of TRL's trainers; import it only if TRL is installed.
 
-Options in TRL's words: what TRL would do by itself (sample, reward, shuffle, recompute activations, log
-everywhere) is switched off. Checkpoints in our form: made beside their place, sealed, renamed into it. What
-the kit hears of TRL's loop: gradients before they are taken, and each step before it is kept.
+Options are translated to TRL's; what TRL would do itself (sample, reward, shuffle, recompute activations,
+log) is switched off. Checkpoints have our form: built in another folder, sealed, renamed. The kit hooks into
+TRL's loop before gradients are applied, and after each step before it is saved.
 """
 
 import math
@@ -34,7 +34,7 @@ _ALARM = "not_finite"
 
 
 def grpo_config(options: GrpoOptions, folder: Path, *, own_logs: bool) -> GRPOConfig:
-    """TRL's arguments; `own_logs`: TensorBoard's logger is one of ours."""
+    """Return TRL's arguments; `own_logs`: we provide TensorBoard's logger."""
     loggers = [name for name in options.report_to if not (own_logs and name == "tensorboard")]
     per_batch = options.minibatches * options.micro_batches
     return GRPOConfig(
@@ -53,12 +53,12 @@ def grpo_config(options: GrpoOptions, folder: Path, *, own_logs: bool) -> GRPOCo
         entropy_coef=options.entropy,
         temperature=options.temperature,
         max_completion_length=options.max_completion,
-        per_device_train_batch_size=2,  # of TRL's own data set, which nothing reads
+        per_device_train_batch_size=2,  # of TRL's own data set, which is not read
         num_generations=2,
         gradient_accumulation_steps=options.micro_batches,
         steps_per_generation=per_batch,
         shuffle_dataset=False,
-        max_steps=1,  # set when it is known
+        max_steps=1,  # set later
         seed=options.seed,
         bf16=options.dtype == "bfloat16",
         **_activation_checkpointing(options.checkpointing),
@@ -75,15 +75,15 @@ def grpo_config(options: GrpoOptions, folder: Path, *, own_logs: bool) -> GRPOCo
 
 
 def rows_a_step(options: GrpoOptions) -> int:
-    """Rows of TRL's own data set, so that each of its epochs is one batch of ours."""
+    """Return the rows of TRL's own data set, so that each of its epochs is one of our batches."""
     return processes() * options.minibatches * options.micro_batches
 
 
 def own_loggers(options: GrpoOptions, logs: Path | None) -> list[Any]:
-    """TensorBoard in a folder of our choice; transformers makes the others itself.
+    """Return TensorBoard's logger for our folder; transformers creates the other loggers.
 
-    Its writer is made when the training begins, as theirs are: a writer has a thread, and one that is begun
-    before would be held to what an agent may write while episodes are dreamed.
+    Its writer is created when training begins, like theirs: a writer has a thread, and an earlier one would
+    fall under the egress guard while episodes are dreamed.
     """
     if logs is None or "tensorboard" not in options.report_to:
         return []
@@ -95,12 +95,12 @@ def own_loggers(options: GrpoOptions, logs: Path | None) -> list[Any]:
 
 
 def no_reward(completions: Sequence[Any], **_: Any) -> list[float]:
-    """What TRL wants to have and never asks: advantages come with the batch."""
+    """TRL requires a reward function but never calls it: batches have advantages."""
     return [0.0] * len(completions)
 
 
 class SealsCheckpoints(Trainer):  # type: ignore[misc]  # their types are not read
-    """Mixed into a trainer; `kit_checkpoints` and `kit_made_of` are set before it trains."""
+    """Mixin for a trainer; set `kit_checkpoints` and `kit_made_of` before it trains."""
 
     kit_checkpoints: Checkpoints
     kit_made_of: Mapping[str, JsonValue]
@@ -108,7 +108,7 @@ class SealsCheckpoints(Trainer):  # type: ignore[misc]  # their types are not re
 
     @property
     def kit_step(self) -> int:
-        """What a checkpoint is named after: steps so far."""
+        """Steps so far, which name a checkpoint."""
         return int(self.state.global_step)
 
     def _get_output_dir(self, trial: Any) -> Any:
@@ -125,7 +125,7 @@ class SealsCheckpoints(Trainer):  # type: ignore[misc]  # their types are not re
             self.accelerator.wait_for_everyone()
             if self.args.should_save:
                 made = checkpoints.incoming / f"checkpoint-{self.state.global_step}"
-                (made / "training_args.bin").unlink(missing_ok=True)  # a pickle that nothing reads
+                (made / "training_args.bin").unlink(missing_ok=True)  # a pickle that is not read
                 checkpoints.commit(made, self.kit_step, self.kit_made_of)
         except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors raise their own
             raise RunDirectoryError(
@@ -138,11 +138,11 @@ class SealsCheckpoints(Trainer):  # type: ignore[misc]  # their types are not re
         self.accelerator.wait_for_everyone()
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
-        """None: TRL's would say nothing of where the data comes from; ours is written with the weights."""
+        """Write no card here: TRL's lacks the data's origin; ours is written with the weights."""
 
 
 class Listener(TrainerCallback):  # type: ignore[misc]  # their types are not read
-    """Turns what TRL reports into `UpdateFacts`, one for each batch."""
+    """Convert TRL's reports to `UpdateFacts`, one per batch."""
 
     def __init__(
         self, trainer: "KitGrpo", after: Callable[[UpdateFacts], None], kl: Callable[[Batch], float]
@@ -151,14 +151,14 @@ class Listener(TrainerCallback):  # type: ignore[misc]  # their types are not re
         self._began = self._began_cpu = 0.0
 
     def began(self, batch: Batch) -> Batch:
-        """A batch has come: from here on it is the update that takes time."""
+        """Start timing the update of a batch."""
         self._began, self._began_cpu = time.monotonic(), time.thread_time()
         return batch
 
     def on_pre_optimizer_step(
         self, _args: Any, _state: Any, _control: Any, model: Any = None, **_: Any
     ) -> None:
-        """Stop before the weights take a gradient that is no finite number."""
+        """Stop before a gradient that is not finite is applied."""
         step = self._trainer.kit_step + 1
         noted = self._trainer.noted
         if noted is not None and not math.isfinite(noted.loss):
@@ -168,7 +168,7 @@ class Listener(TrainerCallback):  # type: ignore[misc]  # their types are not re
                 raise TrainingStopped(_ALARM, f"the gradient of {name} is not finite", step=step)
 
     def on_log(self, _args: Any, _state: Any, _control: Any, logs: Any = None, **_: Any) -> None:
-        """Tell of a step; what `after` raises ends the training, and its checkpoint is not written."""
+        """Report a step; an error of `after` ends the training before the checkpoint."""
         noted = self._trainer.noted
         if not logs or "grad_norm" not in logs or noted is None:
             return
@@ -200,16 +200,16 @@ class Listener(TrainerCallback):  # type: ignore[misc]  # their types are not re
 
 
 def _activation_checkpointing(wanted: bool) -> dict[str, Any]:
-    """The training argument of that name, as the transformers that is there calls it; TRL switches it on."""
+    """Return the argument by the name of the installed transformers version; TRL's default is on."""
     renamed = "activation_checkpointing" in TrainingArguments.__dataclass_fields__
     return {"activation_checkpointing" if renamed else "gradient_checkpointing": wanted}
 
 
 class WeightedSft(SealsCheckpoints, SFTTrainer):  # type: ignore[misc]  # their types are not read
-    """TRL's `SFTTrainer` with a weight for each token: one pass over a table of input_ids and weights.
+    """TRL's `SFTTrainer` with a weight per token: one pass over a table of input_ids and weights.
 
-    Rows come in the order given and are padded at their right end, so that no attention mask is needed: what
-    stands after a row's end is never looked at from within it.
+    Rows come in the given order, padded on the right, so that no attention mask is needed: no token attends
+    to the padding after its row.
     """
 
     def __init__(
@@ -218,10 +218,10 @@ class WeightedSft(SealsCheckpoints, SFTTrainer):  # type: ignore[misc]  # their 
         tokenizer: Any,
         table: Mapping[str, Any],
         options: SftOptions,
-        hear: Callable[[SftStep], None],
+        report: Callable[[SftStep], None],
         saved: tuple[Checkpoints, Mapping[str, JsonValue]] | None,
     ) -> None:
-        """Switch off everything that `options` do not name; `saved`: its checkpoints."""
+        """Switch off everything outside of `options`; `saved`: its checkpoints."""
         learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
         optimizer = torch.optim.AdamW(
             learned, lr=options.learning_rate, betas=options.betas, weight_decay=options.weight_decay
@@ -230,7 +230,7 @@ class WeightedSft(SealsCheckpoints, SFTTrainer):  # type: ignore[misc]  # their 
         super().__init__(
             model=model,
             args=SFTConfig(
-                output_dir=tempfile.gettempdir(),  # nothing is written there: no checkpoints, no logs
+                output_dir=tempfile.gettempdir(),  # not used: no checkpoints, no logs
                 per_device_train_batch_size=options.batch // options.pieces,
                 gradient_accumulation_steps=options.pieces,
                 max_steps=options.steps,
@@ -254,7 +254,7 @@ class WeightedSft(SealsCheckpoints, SFTTrainer):  # type: ignore[misc]  # their 
             data_collator=_padded,
             optimizers=(optimizer, schedule),
         )
-        self._hear = hear
+        self._report = report
         self.remove_callback(PrinterCallback)
         if saved is not None:
             self.kit_checkpoints, self.kit_made_of = saved
@@ -262,14 +262,14 @@ class WeightedSft(SealsCheckpoints, SFTTrainer):  # type: ignore[misc]  # their 
 
     @property
     def kit_steps(self) -> list[SftStep]:
-        """All steps so far, those before a checkpoint included."""
+        """All steps so far, including those before a checkpoint."""
         return [_sft_step(logs) for logs in self.state.log_history if "grad_norm" in logs]
 
     def log(self, logs: dict[str, float], *rest: Any) -> None:
-        """Tell of a step, too."""
+        """Also report the step."""
         super().log(logs, *rest)
         if "grad_norm" in self.state.log_history[-1]:
-            self._hear(_sft_step(self.state.log_history[-1]))
+            self._report(_sft_step(self.state.log_history[-1]))
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         rows: Any = train_dataset if train_dataset is not None else self.train_dataset
@@ -282,7 +282,7 @@ class WeightedSft(SealsCheckpoints, SFTTrainer):  # type: ignore[misc]  # their 
         return_outputs: bool = False,
         num_items_in_batch: Any = None,  # noqa: ARG002 - theirs
     ) -> Any:
-        """Mean over the tokens of the batch by their weights; of a piece, its part of that."""
+        """Return the weighted mean over the batch's tokens, or a piece's part of it."""
         logits = model(input_ids=inputs["input_ids"], use_cache=False).logits
         ids, weights = inputs["input_ids"][:, 1:], inputs["weights"][:, 1:]
         learned = weights > 0
@@ -296,7 +296,7 @@ def _sft_step(logs: Mapping[str, Any]) -> SftStep:
 
 
 def _sft_rate_of(options: SftOptions) -> Callable[[int], float]:
-    """The share of the learning rate at a step (0-based)."""
+    """Return a function of the step (0-based) that gives the share of the learning rate."""
 
     def rate(step: int) -> float:
         rising = min(1.0, (step + 1) / max(1, options.warmup_steps))

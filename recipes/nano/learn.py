@@ -6,8 +6,7 @@ Random sequences that say the same three times are among the rows: a model that 
 The experience model's tokenizer has a token for each of its words, bytes for the rest: records and decisions
 are lines of closed words (`dream.learned.vocabulary`), each after a space, so one word is one token and a
 call costs some thirty of them. Only what it is to say counts. Its lessons are drawn by tool and outcome, each
-kind by the square root of how many there are, so that rare refusals are met often enough. Where nobody looked
-what a call changed, nothing after the outcome counts.
+kind by the square root of how many there are, so that rare refusals are met often enough.
 """
 
 import math
@@ -148,13 +147,12 @@ def decided_text(words: Sequence[str]) -> str:
 
 
 def tokenized(lesson: DecisionLesson, tokenizer: "PreTrainedTokenizerBase") -> WeightedRow:
-    """A lesson as tokens; its end is taught only where it is known what the call changed."""
+    """A lesson as tokens, with its end."""
     prompt, decision = (
         tokenizer.encode(text, add_special_tokens=False)
         for text in (asked_text(lesson.record), decided_text(lesson.label.words()))
     )
-    end = [tokenizer.eos_token_id] if lesson.label.changes is not None else []
-    return _read_then_said((*prompt, *decision, *end), len(prompt))
+    return _read_then_said((*prompt, *decision, tokenizer.eos_token_id), len(prompt))
 
 
 def teach(

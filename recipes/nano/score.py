@@ -199,10 +199,10 @@ def measure(
         for number in range(samplings)
         for each in play(network, stream, environments, seed=seed + number, temperature=temperature)
     ]
-    return summarise(played, time.process_time() - began)
+    return summarize(played, time.process_time() - began)
 
 
-def summarise(played: Sequence[Played], cpu_s: float) -> Score:
+def summarize(played: Sequence[Played], cpu_s: float) -> Score:
     """Count what episodes came to."""
     by_family: dict[str, list[bool]] = defaultdict(list)
     for each in played:

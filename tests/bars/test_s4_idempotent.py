@@ -127,7 +127,7 @@ def test_a_store_that_gives_each_row_a_new_id_is_found_out(
         store.put([seen(1)])
         store.put([seen(1)])
         assert store.count() == 2
-        with pytest.raises(StoreError, match="row 1: it has content and no place"):
+        with pytest.raises(StoreError, match="row 1: has content without an index entry"):
             list(store.scan())
 
 
@@ -142,7 +142,7 @@ def held(buffer: Path) -> Iterator[None]:
 
 def waited(store: SqliteStore) -> float:
     started = time.monotonic()
-    with pytest.raises(StoreError, match=r"b\.db: is locked by another process; end that one or try again"):
+    with pytest.raises(StoreError, match=r"b\.db: is locked by another process; stop that process"):
         store.put([seen(1)])
     return time.monotonic() - started
 

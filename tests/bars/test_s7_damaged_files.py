@@ -114,7 +114,7 @@ def refusal(path: Path, **options: bool) -> str:
 
 def test_a_text_file_is_refused(tmp_path: Path) -> None:
     (path := tmp_path / "notes.db").write_text("dear diary")
-    assert refusal(path) == "is not a buffer (no SQLite database); nothing was touched: name another file"
+    assert refusal(path).startswith("is not a buffer (not an SQLite database); nothing was changed: ")
     assert path.read_text() == "dear diary"
 
 
@@ -127,7 +127,7 @@ def test_a_database_of_somebody_else_is_refused_and_not_touched(tmp_path: Path, 
         other.commit()
         before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
         said = refusal(path)
-        assert said == "is an SQLite database of something else; nothing was touched: name another file"
+        assert said == "is an SQLite database of another program; nothing was changed: choose another file"
         assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
@@ -147,24 +147,22 @@ def test_a_newer_buffer_is_refused_and_not_touched(tmp_path: Path, healthy: byte
     path = tmp_path / "newer.db"
     path.write_bytes(healthy[:60] + (9).to_bytes(4, "big") + healthy[64:])
     before = path.read_bytes()
-    said = "was written by a newer dreamgym-kit (schema 9, this one knows 3); nothing was touched: "
+    said = "was written by a newer dreamgym-kit (schema 9, this version reads 3); nothing was changed: "
     assert refusal(path) == f"{said}update dreamgym-kit"
     assert path.read_bytes() == before
 
 
 def test_a_folder_a_pipe_and_a_lost_folder_are_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    assert refusal(tmp_path) == "is a folder; a buffer is a file: name one"
-    assert refusal(tmp_path / "pipe") == "is no regular file; a buffer is a file: name one"
-    assert refusal(tmp_path / "no" / "b.db") == "its folder does not exist; make it first"
+    assert refusal(tmp_path) == "is a folder; a buffer is a file: choose one"
+    assert refusal(tmp_path / "pipe") == "is not a regular file; a buffer is a file: choose one"
+    assert refusal(tmp_path / "no" / "b.db") == "its folder does not exist; create it first"
     why = refusal(tmp_path / "b\x00.db")  # Python 3.13 has other words
-    assert re.fullmatch(r"cannot be read \(.*embedded null.*\); nothing was touched", why)
-    assert refusal(tmp_path / ("b" * 300)) == "cannot be read (File name too long); nothing was touched"
+    assert re.fullmatch(r"cannot be read \(.*embedded null.*\); nothing was changed", why)
+    assert refusal(tmp_path / ("b" * 300)) == "cannot be read (File name too long); nothing was changed"
     assert sorted(file.name for file in tmp_path.iterdir()) == ["pipe"]
 
 
 def test_reading_what_is_not_there_makes_nothing(tmp_path: Path) -> None:
-    assert (
-        refusal(tmp_path / "b.db", read_only=True) == "there is no buffer to read; record or import one first"
-    )
+    assert refusal(tmp_path / "b.db", read_only=True) == "the buffer does not exist; record or import first"
     assert list(tmp_path.iterdir()) == []

@@ -7,6 +7,7 @@ behind the kit's door; key and loopback are bar V2, and tests/served/test_servin
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,6 +30,8 @@ AMBIGUOUS = {"bind", "listen"}  # others do so too: only where a module has sock
 LOOKS_FOR_PORTS = {"adapters/stores/weaviate_embedded.py": {"bind"}}
 # Doors of the kernel sandbox: opened in a network namespace that nobody but the confined run is in.
 DOORS = {"sandbox/confining.py": {"create_server", "bind"}, "sandbox/broker.py": {"start_server"}}
+_ROOTS = "|".join({name.partition(".")[0] for name in SERVERS})
+_MAY_SERVE = re.compile(rf"\.(?:{'|'.join(LISTENING)})\b|\bimport\b.*\b(?:{_ROOTS})\b|\bfrom (?:{_ROOTS})\b")
 WATCH = """
 import sys
 sys.addaudithook(lambda event, args: event == "socket.bind" and print("bound", args[1], file=sys.stderr))
@@ -38,6 +41,8 @@ sys.addaudithook(lambda event, args: event == "socket.bind" and print("bound", a
 
 def serving(source: str) -> Iterator[str]:
     """What a module imports or calls that could listen."""
+    if not _MAY_SERVE.search(source):  # most modules: reading them as code takes a while
+        return
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (one.name for one in node.names if _serves(one.name))

@@ -15,7 +15,7 @@ import pytest
 from pages.runs import hostile, run_directory
 
 from dreamgym_kit.report import sanitize, terminal
-from dreamgym_kit.report.summary import summarise
+from dreamgym_kit.report.summary import summarize
 
 _SIGNS = (
     "\x1b[31m",
@@ -93,7 +93,7 @@ def test_x3_a_comparison_holds_no_control_byte(tmp_path: Path) -> None:
 
 
 def test_x3_the_whole_run_with_every_text(tmp_path: Path) -> None:
-    summary = summarise(hostile(TEXTS), {"matters": {"mode": "dream", "graph": TEXTS[0]}})
+    summary = summarize(hostile(TEXTS), {"matters": {"mode": "dream", "graph": TEXTS[0]}})
     drawn = terminal.render_run(summary) + terminal.finding_list(summary) + terminal.tool_table(summary)
     assert control_characters(drawn + terminal.episode_list(summary)) == set()
 
@@ -101,5 +101,5 @@ def test_x3_the_whole_run_with_every_text(tmp_path: Path) -> None:
 def test_x3_a_screen_that_does_not_clean_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal, "one_line", lambda text: text)
     monkeypatch.setattr(sanitize, "one_line", lambda text: text)
-    summary = summarise(hostile(TEXTS), {"matters": {"mode": "dream"}})
+    summary = summarize(hostile(TEXTS), {"matters": {"mode": "dream"}})
     assert "'\\x1b'" in control_characters(terminal.episode_list(summary))

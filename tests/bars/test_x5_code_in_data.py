@@ -18,11 +18,12 @@ from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.adapters.traces.importing import import_traces
 from dreamgym_kit.chat import ChatMessage, ChatRequest
+from dreamgym_kit.dream.programs.rules_files import read_file
 from dreamgym_kit.errors import EndpointError, UserError
 from dreamgym_kit.replay.transfer import import_jsonl
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.tasks import read_tasks
-from dreamgym_kit.settings.load import load_settings, read_drafts
+from dreamgym_kit.settings.load import load_settings
 
 
 class Runs:
@@ -78,7 +79,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "buffer import": lambda path: import_jsonl(path, MemoryStore()),
     "traces": import_by_guess,
     "settings": lambda path: load_settings(file=path, environ={}),
-    "drafts": read_drafts,
+    "rules": read_file,
     "buffer": SqliteStore,
     "run directory": run_report,
 }

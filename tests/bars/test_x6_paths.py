@@ -107,9 +107,9 @@ def test_a_linked_run_directory_is_refused(tmp_path: Path) -> None:
     RunDirectory.create(tmp_path / "elsewhere", "a", manifest).close()
     (tmp_path / "runs").mkdir()
     (link := tmp_path / "runs" / "a").symlink_to(tmp_path / "elsewhere" / "a")
-    with pytest.raises(RunDirectoryError, match="is a link; name the run directory itself"):
+    with pytest.raises(RunDirectoryError, match="is a link; give the run directory itself"):
         RunDirectory.resume(link, manifest)
-    with pytest.raises(RunDirectoryError, match="is there already"):
+    with pytest.raises(RunDirectoryError, match="already exists"):
         RunDirectory.create(tmp_path / "runs", "a", manifest)
 
 

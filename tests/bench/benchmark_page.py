@@ -21,16 +21,16 @@ TOPICS: Mapping[str, str] = {
     "truth": "Are the dream's answers right?",
     "store": "Is the buffer fast?",
     "findings": "Are reports right?",
-    "tokens": "Is the training exact?",
+    "update_exact": "Is the training exact?",
     "learns": "Does training in the dream help on real tools?",
     "divergence": "Are sim-to-real and deployment controlled?",
-    "page": "Reports, vLLM, Ray and installation",
+    "page": "Reports, vLLM and Ray",
 }
 """Headings, by the bench that each begins with."""
 PAGE_ORDER = (
-    *("leaks", "mcp_majors", "leaks_peers", "attack", "sandbox", "crosstalk", "masking", "dos"),
-    *("overhead", "call_path", "transparent", "upstream", "help", "surface", "orchestration"),
-    *("soak", "signals", "resume", "acks", "disconnects", "weaviate_buffer", "endpoint_faults"),
+    *("leaks", "mcp_majors", "attack", "sandbox", "crosstalk", "masking", "dos"),
+    *("overhead", "call_path", "transparent", "upstream", "surface", "orchestration"),
+    *("soak", "signals", "resume", "acks", "weaviate_buffer", "endpoint_faults"),
     *(
         "truth",
         "beds",
@@ -39,39 +39,28 @@ PAGE_ORDER = (
         "day_one",
         "probes",
         "effects",
-        "truth_growth",
-        "foreign_tools",
-        "calibration",
         "experience",
         "pairs",
         "contradictions",
-        "crawl",
         "mining",
     ),
     *("store", "million"),
     *("findings", "findings_foreign", "advice", "verdict_words"),
-    *("tokens", "logprobs", "capture", "update_exact", "step_cost", "gpu_step"),
+    *("update_exact", "gpu_step"),
     *("learns", "algorithms", "faults", "ablations", "curriculum", "s2r"),
-    *("divergence", "approval", "promotion"),
-    *("page", "prefix", "vllm_share", "ray_scale", "ray_kill", "first_minutes"),
+    *("divergence", "approval"),
+    *("page", "vllm_share", "ray_scale", "first_minutes"),
 )
 SHOWN: Mapping[str, str] = {
     "sandbox": "escapes_landlock start_ms",
     "leaks": "shapes",
-    "leaks_peers": "emulator_leaks stuntdouble_leaks",
     "transparent": "said",
-    "truth": "exact_answered coverage_failures coverage_unseen exact_answered_nearest verdict_decided",
+    "truth": "exact_answered coverage_failures coverage_unseen verdict_decided",
     "beds": "workbench_other_whole retail_other_whole bfcl_other_whole workbench_unseen_coverage "
     "retail_unseen_coverage bfcl_unseen_coverage",
-    "truth_growth": "coverage_1 coverage_10 coverage_30 coverage_100 exact_1 exact_10 exact_30 exact_100",
-    "foreign_tools": "coverage_same exact_same coverage_other exact_other coverage_unseen exact_unseen calls",
-    "experience": "exact_recorded exact_composed exact_composed_writes exact_nano exact_layered_writes "
+    "experience": "exact_composed exact_composed_writes exact_nano exact_layered_writes "
     "right_layered exact_composed_unseen exact_layered_unseen",
-    "disconnects": "kills",
     "endpoint_faults": "finished inconclusive",
-    "crawl": "coverage_tasks_unseen coverage_walks_crawled coverage_walks_named calls_per_world",
-    "findings": "clean found_unasked_destructive",
-    "tokens": "at_8 hf_at_8 at_64 hf_at_64",
     "learns": "start dream real",
     "algorithms": "start grpo ppo dpo sft",
     "faults": "start_faulty without_faulty with_faulty start_sound without_sound with_sound",
@@ -79,15 +68,12 @@ SHOWN: Mapping[str, str] = {
     "real_no_curriculum real_no_faults exact_whole exact_no_history exact_no_state exact_no_reasoning",
     "curriculum": "start in_turn chosen gain_points",
     "s2r": "s2r real real_small long",
-    "promotion": "improvements_promoted",
-    "step_cost": "rollouts_ratio",
+    "findings": "clean found_unasked_destructive",
+    "first_minutes": "setup_s tests_setup_s",
     "gpu_step": "parameters step_s rollouts_share generation_share update_share sync_share sampling_rate "
     "memory "
     "success_first logprob_gap update_fp32 update_bf16",
-    "prefix": "tokens_a_question",
     "vllm_share": "simulation bare",
-    "ray_kill": "kills episodes",
-    "first_minutes": "setup_s tests_setup_s",
 }
 """Figures without a goal that the page shows all the same."""
 

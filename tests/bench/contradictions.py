@@ -19,6 +19,7 @@ from typing import Any
 
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.dream.contradictions import Fact, contradictions
+from dreamgym_kit.dream.environment_facts import FactIndex
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.types import Answer, Call, Effect, Environment, ToolSpec, Transition
@@ -442,7 +443,7 @@ async def _episode(
     history: list[Transition] = []
     state = Told.at(world.api, facts.values())
     experience = ReasonedExperience(
-        double, retrieve=lambda call, _: _examples(world.api, call), facts=lambda _: list(facts.values())
+        double, retrieve=lambda call, _: _examples(world.api, call), facts=lambda _: FactIndex(facts.values())
     )
     for role, args in _plan(world, chance):
         spec = world.spec(role)

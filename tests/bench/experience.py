@@ -1,11 +1,11 @@
 """Does the shipped nano experience model say what becomes of a call? On held-out desk worlds, call by call.
 
-Rules are mined of 60 recorded train worlds, as a buffer would hold; asked are the calls of colleagues and
+Programs are mined of 60 recorded train worlds, as a buffer would hold; asked are the calls of colleagues and
 probes in 40 held-out worlds, each in the state that the true answers before it led to: with a read crawl of
 its world known beforehand, and (`_unseen`) with nothing recorded of it. `exact_*` are shares of all calls, so
-an abstention is not exact; `right_*` of those that were answered. `recorded` repeats, `composed` is the chain
-without a model, `nano` decides whatever the state does not show, `layered` is the chain with it. Which
-payments the gateway times out for nothing tells beforehand: about a third of first refunds nobody gets right.
+an abstention is not exact; `right_*` of those that were answered. `composed` is the chain without a model,
+`nano` decides whatever no recording shows, `layered` is the chain with it. Which payments the gateway times
+out for nothing tells beforehand: about a third of first refunds nobody gets right.
 
 `shop_*`: the same for a shop that is not the desk, whose tools refuse by thresholds and links that no answer
 spells out; its model is taught here, from recordings alone.
@@ -24,11 +24,8 @@ from dreamgym_kit.adapters.models.local import open_local
 from dreamgym_kit.dream.learned.experience import LearnedExperience, Tried, calibrated, tried
 from dreamgym_kit.dream.learned.training_data import met, taught
 from dreamgym_kit.dream.learned.vocabulary import LearnedCheckpoint, read_learned
-from dreamgym_kit.dream.state.audit import learn
-from dreamgym_kit.dream.state.dreaming import Knowledge
-from dreamgym_kit.dream.state.history import recordings
-from dreamgym_kit.dream.state.mining import pooled, renamed
-from dreamgym_kit.dream.state_tracker import StateTracker
+from dreamgym_kit.dream.programs.experience import Programs, ProgramTracker, learn, seen_calls
+from dreamgym_kit.dream.recorded_episodes import recordings
 from dreamgym_kit.recipes.desk.cases import HELD_OUT_SEEDS, TRAIN_SEEDS
 from dreamgym_kit.recipes.nano.build import Schedule
 from dreamgym_kit.recipes.nano.experience.build import WEIGHTS, mined
@@ -42,7 +39,7 @@ from dreamgym_kit.recipes.nano.experience.environments import (
 
 BUFFER, WORLDS = 60, 40
 SHOP_WORLDS, SHOP_TRIED, SHOP_HELD_OUT, SHOP_STEPS = 60, 15, 30, 300
-ARMS = ("recorded", "composed", "nano", "layered")
+ARMS = ("composed", "nano", "layered")
 
 Counts = Mapping[str, Mapping[str, Count]]
 _KEPT: dict[str, Counts] = {}
@@ -61,14 +58,14 @@ def quick(seed: int) -> list[tuple[str, float, str]]:
 def desk(seed: int, *, buffer: int, worlds: int) -> list[tuple[str, float, str]]:
     """Figures of the shipped model."""
     drawn = random.Random(f"bench experience {seed}")
-    knowledge = mined(drawn.sample(TRAIN_SEEDS, buffer))
-    held_out = drawn.sample(HELD_OUT_SEEDS, worlds)
+    train, held_out = drawn.sample(TRAIN_SEEDS, buffer), drawn.sample(HELD_OUT_SEEDS, worlds)
+    programs = mined(train, held_out)
     figures: list[tuple[str, float, str]] = []
     every: list[Tried] = []
     with closing(open_local(WEIGHTS)) as endpoint:
-        model = LearnedExperience(endpoint, read_learned(WEIGHTS), following=StateTracker(lambda _: ()))
+        model = LearnedExperience(endpoint, read_learned(WEIGHTS), programs=ProgramTracker(lambda _: (), {}))
         for suffix, unseen in (("", False), ("_unseen", True)):
-            found = ask_held_out(model, knowledge, held_out, unseen=unseen)
+            found = ask_held_out(model, programs, held_out, unseen=unseen)
             every += found
             _KEPT[f"desk{suffix}"] = counted(found, model.support)
             figures += _figures(_KEPT[f"desk{suffix}"], suffix)
@@ -86,19 +83,25 @@ def shop(seed: int) -> list[tuple[str, float, str]]:
     known = range(first, first + SHOP_WORLDS)
     apart = range(known.stop, known.stop + SHOP_TRIED)
     held_out = range(apart.stop, apart.stop + SHOP_HELD_OUT)
-    knowledge = learn(recordings(recordings_of(known)))
-    lessons = taught(list(met(knowledge)))
+    episodes = recordings(recordings_of(known))
+    crawls = [
+        recording([row for row in probed(world, 9, writes=0) if row.call.tool in READS])
+        for world in (*apart, *held_out)
+    ]
+    programs = learn([*episodes, *crawls], {})
+    calls = [seen_calls(episode, programs.model.parameters) for episode in episodes]
+    lessons = taught(list(met(programs.model, calls)))
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "model"
         teach_shop(lessons.lessons, lessons.vocabulary.words(), folder, seed)
         with closing(open_local(folder)) as endpoint:
             model = LearnedExperience(
-                endpoint, LearnedCheckpoint(lessons.vocabulary), following=StateTracker(lambda _: ())
+                endpoint, LearnedCheckpoint(lessons.vocabulary), programs=ProgramTracker(lambda _: (), {})
             )
-            calibration = calibrated(_asked_in_shop(model, knowledge, apart))
+            calibration = calibrated(_asked_in_shop(model, programs, apart))
             learned = LearnedCheckpoint(lessons.vocabulary, calibration)
-            model = LearnedExperience(endpoint, learned, following=StateTracker(lambda _: ()))
-            found = _asked_in_shop(model, knowledge, held_out)
+            model = LearnedExperience(endpoint, learned, programs=ProgramTracker(lambda _: (), {}))
+            found = _asked_in_shop(model, programs, held_out)
     _KEPT["shop"] = counted(found, model.support)
     return [(f"shop_{name}", value, unit) for name, value, unit in _figures(_KEPT["shop"], "")] + [
         ("shop_ece", expected_error(found, model.support), "share")
@@ -118,14 +121,10 @@ def teach_shop(lessons: Sequence[object], words: Sequence[str], folder: Path, se
     save_model(model, tokenizer, folder)
 
 
-def _asked_in_shop(model: LearnedExperience, knowledge: Knowledge, worlds: Sequence[int]) -> list[Tried]:
-    episodes = [
-        renamed(recording(probed(world, number)), knowledge.models) for world in worlds for number in (0, 1)
-    ]
-    crawls = [[row for row in probed(world, 9, writes=0) if row.call.tool in READS] for world in worlds]
-    pool = pooled([renamed(recording(rows), knowledge.models) for rows in crawls], knowledge.models)
-    known = Knowledge(knowledge.models, pool, knowledge.calibration)
-    return asyncio.run(tried(model, known, episodes))
+def _asked_in_shop(model: LearnedExperience, programs: Programs, worlds: Sequence[int]) -> list[Tried]:
+    episodes = (recording(probed(world, number)) for world in worlds for number in (0, 1))
+    calls = [seen_calls(episode, programs.model.parameters) for episode in episodes]
+    return asyncio.run(tried(model, programs, calls))
 
 
 def _figures(counts: Counts, suffix: str) -> list[tuple[str, float, str]]:

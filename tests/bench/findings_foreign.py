@@ -56,7 +56,7 @@ class Talk:
                 steps.append(Transition(request, answer, specs[call["tool"]].effect, "e", number))
                 asked.append({"id": f"c{number}", "name": call["tool"], "args": call["args"]})
             messages.append({"role": "assistant", "content": "", "tool_calls": asked})
-        return Case(Task("t", {"messages": messages[:1]}), steps, messages, specs, asked=self.asked)
+        return Case(Task("t", {"messages": messages[:1]}), steps, messages, specs, interrupts=self.asked)
 
 
 def measure(seed: int) -> Iterator[tuple[str, float, str]]:

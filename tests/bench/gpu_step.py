@@ -7,25 +7,27 @@ adapter, put on the start by PEFT, must score tokens as the merged weights do. `
 are of updates alone, on synthetic episodes as long as the desk's, in 32 bits and in 16.
 """
 
+import random
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from grown import write_grown
-from update_cost import EPISODES, synthetic_batch
 
 from dreamgym_kit.recipes.nano.build import Shape
 from dreamgym_kit.training.records import StepRecord, read_steps
+from dreamgym_kit.turns import Batch, Sample
 
 LARGE = Shape(width=2048, layers=28, heads=16, kv_heads=8, head_width=128, inner=6144)  # Qwen3-1.7B's
 SMALL = Shape(width=128, layers=4, heads=6, kv_heads=3, head_width=64, inner=256)
 RANK, RATE, STEPS, TASKS, UPDATES = 16, 1e-5, 5, 16, 4
 PHASES = ("waited", "update", "sync", "attest", "checkpoint")  # waited: for the rollouts, mostly
+EPISODES = 128  # of a synthetic batch
 SHARES = ("rollouts", "generation", "update", "sync")
 
 
@@ -165,6 +167,35 @@ def _adapter_gap(trained: _Trained, folder: Path, device: str) -> float:
     return max(_furthest(adapted, merged), _furthest(served, merged))
 
 
+def synthetic_batch(step: int, seed: int, episodes: int = EPISODES) -> Batch:
+    """Episodes of 60 to 220 tokens, half of them sampled, one in eight in two samples."""
+    chance = random.Random(f"{seed}:{step}")
+    rows: list[Sample] = []
+    for episode in range(episodes):
+        for _ in range(2 if chance.random() < 1 / 8 else 1):
+            start, mask = chance.randint(12, 30), [1] * 8
+            while len(mask) < chance.randint(48, 190):
+                mask += [0] * chance.randint(6, 20) + [1] * chance.randint(8, 22)
+            rows.append(
+                Sample(
+                    episode=f"e{episode}",
+                    ids=tuple(chance.randint(3, 700) for _ in range(start + len(mask))),
+                    start=start,
+                    mask=tuple(mask),
+                    logprobs=tuple(-6.5 * own for own in mask),
+                    turns=(0,),
+                    versions=(f"step-{step - 1:06d}",),
+                    advantage=chance.gauss(0, 1),
+                )
+            )
+    of: dict[str, int] = {}
+    for row in rows:
+        of[row.episode] = of.get(row.episode, 0) + row.trained
+    total = sum(of.values())
+    weighed = (replace(row, weight=total / (len(of) * of[row.episode])) for row in rows)
+    return Batch(step, tuple(weighed))
+
+
 def _furthest(some: list[list[float]], others: list[list[float]]) -> float:
     pairs = zip(some, others, strict=True)
     return max(abs(a - b) for one, other in pairs for a, b in zip(one, other, strict=True))
@@ -183,7 +214,7 @@ def _update(model: Path, folder: Path, dtype: str, seed: int) -> float:
     tokens: list[int] = []
 
     def source(step: int) -> Any:
-        batch = synthetic_batch(step, seed, EPISODES)
+        batch = synthetic_batch(step, seed)
         tokens.append(sum(len(sample.ids) for sample in batch.samples))
         return batch
 

@@ -112,7 +112,6 @@ def matchers() -> Mapping[str, Callable[[str], Any]]:
     from dreamgym_kit.bounded_json import read_json
     from dreamgym_kit.dream.decision import read_decision
     from dreamgym_kit.dream.faults import is_transient
-    from dreamgym_kit.dream.state.sentences import form
     from dreamgym_kit.findings import text as words
     from dreamgym_kit.replay.masking import Masker
     from dreamgym_kit.replay.redaction import Redactor, parse_rules
@@ -139,7 +138,6 @@ def matchers() -> Mapping[str, Callable[[str], Any]]:
         "trace failure": traced.failure,
         "tool call": lambda text: parse_answer(text, "t"),
         "decision": read_decision,
-        "rule": form,
         "terms": terms_of,
         "one line": one_line,
         "secret": looks_secret,

@@ -62,7 +62,7 @@ def measure(seed: int) -> list[tuple[str, float, str]]:
 
 def quick(seed: int) -> list[tuple[str, float, str]]:
     """The figures in small."""
-    return figures(episodes=128, rounds=3, waves=4)
+    return figures(episodes=16, rounds=1, waves=1)
 
 
 def table() -> str:

@@ -1,7 +1,7 @@
-"""164 requests of the dream and a language model's raw answers: is right taken, and wrong refused?
+"""156 requests of the dream and a language model's raw answers: is right taken, and wrong refused?
 
 Each answer is put behind an endpoint again and read by the code that reads it in a run: decisions by the
-experience model, the others by the simulated user, the judge, the teacher, the drafts and the variations.
+experience model, the others by the simulated user, the judge, the teacher and the variations.
 pair_labels.json says of each, by its `n` and with the reason, whether it is right, wrong (with its class), or
 not decidable from the prompt. It was written before the reader. A label's `given` names pairs whose answers
 are facts of the same environment. Claimed confidence counts nowhere.
@@ -20,7 +20,7 @@ from typing import Any
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.curriculum.makers import ModelMaker
 from dreamgym_kit.dream.contradictions import Fact
-from dreamgym_kit.dream.drafting import draft
+from dreamgym_kit.dream.environment_facts import FactIndex
 from dreamgym_kit.dream.judge import ModelJudge
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.dream.user import PersonaUser
@@ -64,7 +64,7 @@ def figures(
     right, wrong, paid = [], defaultdict(list), 0
     for n, pair in pairs.items():
         label = labels[str(n)]
-        if label["label"] == "undecidable":
+        if label["label"] == "undecidable" or pair["kind"] == "tool_model":  # drafts have another form now
             continue
         facts = [fact_of(pairs[given]) for given in label.get("given", ())]
         accepted, requests = asyncio.run(read(pair, facts))
@@ -111,7 +111,7 @@ async def read(pair: Mapping[str, Any], facts: list[Fact]) -> tuple[bool, int]:
         case "decision":
             call, situation, examples = decision_of(pair)
             experience = ReasonedExperience(
-                endpoint, retrieve=lambda *_: examples, facts=lambda _: facts, threshold=0.0
+                endpoint, retrieve=lambda *_: examples, facts=lambda _: FactIndex(facts), threshold=0.0
             )
             good = not (await experience.answer(call, situation)).unanswered
         case "user":
@@ -121,8 +121,6 @@ async def read(pair: Mapping[str, Any], facts: list[Fact]) -> tuple[bool, int]:
         case "verdict":
             outcome = Outcome(Task("t", {}), [], [], {}, real=False)
             good = (await ModelJudge(endpoint).judge(outcome)).verdict is not Verdict.INCONCLUSIVE
-        case "tool_model":
-            good = await _drafted(endpoint, part)
         case "annotation":
             good = await _annotated(endpoint, part)
         case "variations":
@@ -201,20 +199,6 @@ def _rows(text: str) -> list[dict[str, Any]]:
 
 def _object(text: str) -> str:
     return text[text.find("{") : text.rfind("}") + 1]
-
-
-async def _drafted(endpoint: RecordedChatDouble, part: Mapping[str, str]) -> bool:
-    specs = {name: _spec(json.loads(text)) for name, text in part.items()}
-    reads = [spec for name, spec in specs.items() if name.startswith("read ")]
-    try:
-        await draft(endpoint, specs["the tool"], reads, {})
-    except NotSerializable:
-        return False
-    return True
-
-
-def _spec(said: Mapping[str, Any]) -> ToolSpec:
-    return ToolSpec(said["name"], Effect(said["effect"]), said["description"], {"properties": said["args"]})
 
 
 async def _annotated(endpoint: RecordedChatDouble, part: Mapping[str, str]) -> bool:

@@ -2,16 +2,10 @@
 
 `hybrid_p50_ms`, `hybrid_p99_ms`: CPU time of the asking thread for the best 8 by words and vectors of one
 tool, without the asking episode's own rows, while another process appends 50 rows a second. `exact_ms`: the
-median for one recorded call. `appends_per_s`: puts of 500, by the clock. `lancedb_ratio`: LanceDB's hybrid
-search with the same filter on the same rows and vectors. Both are asked each question in turn, so that both
-have the same machine, and what is compared is the median CPU time of the whole process, all its threads: by
-the clock the ratio was anything from 4 to 44, as the neighbours of the moment had it. LanceDB is asked in
-two ways, with all words and with the few rarest that we ask for, returns no vectors, and its quicker way
-counts. The row is left out, with the reason on stderr, where LanceDB cannot be installed into an environment
-of its own.
+median for one recorded call. `appends_per_s`: puts of 500, by the clock.
 
-Run as a program this file is one of its own other processes: the appender, LanceDB's side, or what a buffer
-of a million rows is filled and asked with.
+Run as a program this file is one of its own other processes: the appender, or what a buffer of a million rows
+is filled and asked with.
 """
 
 import json
@@ -32,13 +26,9 @@ BATCH = 500
 TOOLS = 64
 WORDS = 20_000
 K = 8
-LANCEDB = "lancedb==0.40.0"
 ONE_CORE = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
-    "LANCE_CPU_THREADS": "1",
-    "RAYON_NUM_THREADS": "1",
-    "RUST_LOG": "error",
 }
 
 
@@ -55,7 +45,7 @@ def measure(seed: int) -> list[tuple[str, float, str]]:
 
 
 def figures(seed: int, rows: int) -> list[tuple[str, float, str]]:
-    """Fill a buffer, ask it, and ask LanceDB the same."""
+    """Fill a buffer and ask it."""
     from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 
     with tempfile.TemporaryDirectory() as folder:
@@ -78,9 +68,6 @@ def figures(seed: int, rows: int) -> list[tuple[str, float, str]]:
                 _quantile([wall for _, wall in times], part) for times in (idle, busy) for part in (0.5, 0.99)
             ]
             print("wall ms, idle p50 p99, appending p50 p99:", [round(ms, 2) for ms in wall], file=sys.stderr)
-            ratio = _lancedb_ratio(Path(folder), store, seed, rows)
-        if ratio is not None:
-            found.append(("lancedb_ratio", ratio, "x"))
     return found
 
 
@@ -158,13 +145,6 @@ def _timed(act: Callable[[], None]) -> tuple[float, float]:
     return (time.thread_time() - cpu) * 1e3, (time.perf_counter() - wall) * 1e3
 
 
-def _process_timed(act: Callable[[], None]) -> tuple[float, float]:
-    """CPU time of all threads and wall time, in milliseconds."""
-    wall, cpu = time.perf_counter(), time.process_time()
-    act()
-    return (time.process_time() - cpu) * 1e3, (time.perf_counter() - wall) * 1e3
-
-
 def _paced(act: Callable[[], None]) -> tuple[float, float]:
     time.sleep(0.01)  # so that rows are appended between most questions
     return _timed(act)
@@ -201,104 +181,6 @@ def _append(path: Path, seed: int) -> None:
         store.put([next(rows) for _ in range(5)])
         print("put", flush=True)
         time.sleep(0.1)
-
-
-_QUIET = {"LANCE_LOG": "error", "RUST_LOG": "error"}
-
-
-def _lancedb_ratio(folder: Path, store: "object", seed: int, rows: int) -> float | None:
-    """How much more CPU time LanceDB takes for the same questions; None where it cannot be had."""
-    python = _lancedb_python(folder)
-    if python is None:
-        return None
-    asked = list(_transitions(seed + 1, QUERIES // 4, rows))
-    _export(folder / "rows.jsonl", store, seed, rows)
-    command = [str(python), __file__, "lancedb", str(folder)]
-    times: dict[str, list[tuple[float, float]]] = {"ours": [], "all": [], "few": []}
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | ONE_CORE | _QUIET
-    ) as other:
-        assert other.stdin is not None
-        assert other.stdout is not None
-        other.stdout.readline()
-        for number, one in enumerate(asked):
-            times["ours"].append(_process_timed(lambda one=one: _hybrid(store, [one])))
-            for words in ("all", "few"):
-                print(number, words, file=other.stdin, flush=True)
-                said = other.stdout.readline().split()
-                if len(said) != 2:
-                    print("lancedb_ratio is left out: LanceDB's side ended", file=sys.stderr)
-                    return None
-                times[words].append((float(said[0]), float(said[1])))
-    cpu = {name: _quantile([cpu for cpu, _ in found[5:]], 0.5) for name, found in times.items()}
-    wall = {name: round(_quantile([wall for _, wall in found[5:]], 0.5), 2) for name, found in times.items()}
-    print("beside LanceDB, median ms: cpu", cpu, "wall", wall, file=sys.stderr)
-    return min(cpu["all"], cpu["few"]) / cpu["ours"]
-
-
-def _lancedb_python(folder: Path) -> Path | None:
-    given = os.environ.get("LANCEDB_PYTHON")
-    if given:
-        return Path(given)
-    python = folder / "lancedb" / "bin" / "python"
-    try:
-        subprocess.run([sys.executable, "-m", "venv", folder / "lancedb"], check=True, capture_output=True)
-        subprocess.run(
-            [python, "-m", "pip", "install", "-q", LANCEDB], check=True, capture_output=True, timeout=600
-        )
-    except (subprocess.SubprocessError, OSError) as error:
-        print(f"lancedb_ratio is left out: {LANCEDB} cannot be installed ({error})", file=sys.stderr)
-        return None
-    return python
-
-
-def _export(path: Path, store: "object", seed: int, rows: int) -> None:
-    """The same rows, questions and vectors, for a Python that has no dreamgym-kit."""
-    from dreamgym_kit.adapters.embedders.models import HashedEmbedder
-    from dreamgym_kit.replay.retrieval import rarest, search_text, terms_of
-
-    embedder, rows_with = HashedEmbedder(), store._search._rows_with
-    with path.open("w") as file:
-        for source, count in ((seed, rows), (seed + 1, QUERIES // 4)):
-            batch = []
-            for one in _transitions(source, count, rows):
-                batch.append((one, search_text(one)))
-            vectors = embedder.embed([text for _, text in batch])
-            vectors.tofile(path.with_suffix(f".{source - seed}.f32"))
-            for one, text in batch:
-                line = {"tool": one.call.tool, "episode": one.episode, "text": text}
-                if source != seed:
-                    line["few"] = " ".join(rarest(terms_of(text), rows_with))
-                file.write(json.dumps(line) + "\n")
-
-
-def _answer_as_lancedb(folder: Path) -> None:
-    """Runs where LanceDB is installed: build its table and indexes, then time each question that is named."""
-    import lancedb
-    import numpy as np
-    import pyarrow as pa
-    from lancedb.index import FTS, Bitmap
-
-    lines = [json.loads(line) for line in (folder / "rows.jsonl").open()]
-    stored, asked = lines[: -QUERIES // 4], lines[-QUERIES // 4 :]
-    vectors, questions = (np.fromfile(folder / f"rows.{n}.f32", dtype="f4").reshape(-1, 256) for n in (0, 1))
-    data = {name: [line[name] for line in stored] for name in ("tool", "episode", "text")}
-    values = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), 256)
-    table = lancedb.connect(str(folder / "lance")).create_table("rows", pa.table({**data, "vector": values}))
-    table.create_index("tool", config=Bitmap())
-    table.create_index("text", config=FTS())
-    print("ready", flush=True)
-    for order in sys.stdin:
-        number, words = order.split()
-        line = asked[int(number)]
-        text = line["few"] if words == "few" else line["text"]
-        plain = "".join(sign if sign.isalnum() else " " for sign in text)
-        filtered = f"tool = '{line['tool']}' and episode != '{line['episode']}'"
-        wall, cpu = time.perf_counter(), time.process_time()
-        query = table.search(query_type="hybrid").vector(questions[int(number)]).text(plain)
-        found = query.where(filtered, prefilter=True).select(["tool", "episode", "text"]).limit(K).to_list()
-        assert len(found) == K
-        print((time.process_time() - cpu) * 1e3, (time.perf_counter() - wall) * 1e3, flush=True)
 
 
 def _fill_at(path: Path, seed: int, rows: int) -> None:
@@ -343,8 +225,6 @@ if __name__ == "__main__":
             print(json.dumps(figures(int(seed), int(rows))))
         case ["append", path, seed]:
             _append(Path(path), int(seed))
-        case ["lancedb", folder]:
-            _answer_as_lancedb(Path(folder))
         case ["fill", path, seed, rows]:
             _fill_at(Path(path), int(seed), int(rows))
         case ["ask", path, seed, rows]:

@@ -6,9 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,17 +19,42 @@ from dreamgym_kit.dream.programs.model import ToolProgram
 
 FOLDER = Path(__file__).parent
 RUN = FOLDER / "run.py"
+Figures = dict[str, float]
+IN_SMALL: dict[str, Callable[[Figures], bool]] = {
+    "approval": lambda had: had["unapproved"] == 0 and had["attempts"] > 30 and had["approved"] > 5,
+    "contradictions": lambda had: (
+        (had["accepted"], had["honest_accepted"]) == (0, 1) and had["classes_scored"] >= 12
+    ),
+}
+AT_NIGHT: dict[str, Callable[[Figures], bool]] = {
+    "ablations": lambda had: had["exact_no_history"] < had["exact_whole"],
+    "algorithms": lambda had: all(0 <= share <= 1 for share in had.values()),
+    "curriculum": lambda had: (
+        had["impossible_share"] <= 0.02 < 0.02 + had["impossible_share"] < had["impossible_in_turn"]
+    ),
+    "faults": lambda had: had["faults_met"] > 0,
+    "gpu_step": lambda had: min(had["step_s"], had["sampling_rate"], had["update_bf16"]) > 0,
+    "learns": lambda had: had["real_calls_in_dream"] == 0 < had["start"] < 1,
+    "orchestration": lambda had: min(had["share"], had["share_sync"], had["ideal_share_1s"]) > 0,
+    "s2r": lambda had: 0 < had["real_calls"] <= 60 and had["steps"] >= 1,
+}
 
 
 def started(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, RUN, *arguments], capture_output=True, text=True, check=False)
 
 
+def figures_in_small(bench: ModuleType) -> Figures:
+    figures = {name: value for name, value, _ in bench.quick(0)}
+    print(figures)
+    return figures
+
+
 def test_list_names_every_bench_on_a_line_of_its_own() -> None:
     done = started("--list")
     named = [line.split()[0] for line in done.stdout.splitlines()]
     assert done.returncode == 0
-    assert len(set(named)) == len(named) > 50
+    assert len(set(named)) == len(named) > 40
     sys.path.insert(0, str(FOLDER))
     try:
         assert set(named) == set(importlib.import_module("benchmark_page").PAGE_ORDER)
@@ -39,6 +63,7 @@ def test_list_names_every_bench_on_a_line_of_its_own() -> None:
     assert {path.stem for path in FOLDER.glob("*.py")} >= set(named)
 
 
+@pytest.mark.bench
 def test_every_bench_can_be_imported_as_the_runner_does_it() -> None:
     code = (
         "import importlib, runpy, sys; runner = runpy.run_path(sys.argv[1]); runner['find_neighbours']();"
@@ -58,27 +83,29 @@ def test_an_unknown_bench_is_named() -> None:
 
 def test_a_bench_without_its_material_is_skipped_with_the_reason(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, RUN, "foreign_tools"],
-        env=os.environ | {"DREAMGYM_BFCL": str(tmp_path)},
+        [sys.executable, RUN, "day_one"],
+        env=os.environ | {"SHARED_DATA_FOLDER": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "")
-    assert f"skipped: foreign_tools: DREAMGYM_BFCL={tmp_path} holds no bfcl_eval/data/" in done.stderr
+    assert f"skipped: day_one: the beds are not in {tmp_path}" in done.stderr
 
 
 @pytest.mark.parametrize("bench", ["run"], indirect=True)
 def test_a_row_that_is_not_measured_again_stays(bench: ModuleType) -> None:
     old = bench.Row(
-        "help", "typer_ratio", 1.25, "of a bare typer app", 0, "2026-01-02", "a box; Python 3.11.1"
+        "overhead", "simulated_ratio", 1.2, "of the bare call", 0, "2026-01-02", "a box; Python 3.11.1"
     )
     new = bench.Row("acks", "lost", 3.0, "transitions", 7, "2026-02-03", "another box; Python 3.12.1")
-    page = bench.rendered(bench.rendered("", [old], {"help": "| more |"}), [new], {})
-    assert "| help | typer_ratio | 1.25 | of a bare typer app | <= 1.5 | yes | 0 | 2026-01-02 | A |" in page
+    page = bench.rendered(bench.rendered("", [old], {"overhead": "| more |"}), [new], {})
+    assert (
+        "| overhead | simulated_ratio | 1.2 | of the bare call | <= 1.25 | yes | 0 | 2026-01-02 | A |" in page
+    )
     assert "| acks | lost | 3 | transitions | = 0 | **no** | 7 | 2026-02-03 | B |" in page
     assert "- A: a box; Python 3.11.1\n- B: another box; Python 3.12.1\n" in page
-    assert page.endswith("\n## help\n\n| more |\n")
+    assert page.endswith("\n## overhead\n\n| more |\n")
     assert bench.rendered(page, [new], {}) == page
     assert [
         line for line in bench.summary(page).splitlines() if line.endswith("(Machine B, 2026-02-03.)")
@@ -88,21 +115,12 @@ def test_a_row_that_is_not_measured_again_stays(bench: ModuleType) -> None:
 @pytest.mark.parametrize("bench", ["run"], indirect=True)
 def test_a_share_of_nothing_is_no_0_and_is_read_back_as_such(bench: ModuleType) -> None:
     shares = importlib.import_module("shares")
-    row = bench.Row("crawl", "exact", shares.share(0, 0), "share", 0, "2026-11-21", "A machine")
+    row = bench.Row("truth", "exact", shares.share(0, 0), "share", 0, "2026-11-21", "A machine")
     page = bench.rendered("", [row], {})
-    assert "| crawl | exact | - | share |" in page
+    assert "| truth | exact | - | share |" in page
     assert bench.rendered(page, [], {}) == page
     assert (shares.share(0, 4), shares.in_a_cell(shares.share(0, 0))) == (0.0, "-")
     assert shares.worst([1.0, shares.share(0, 0)]) == 0.0
-
-
-@pytest.mark.parametrize("bench", ["run"], indirect=True)
-def test_a_tiny_figure_is_told_from_none(bench: ModuleType) -> None:
-    tiny = bench.Row("update_exact", "max_abs_diff", 7e-9, "", 0, "2026-01-02", "a box; Python 3.11.1")
-    page = bench.rendered("", [tiny], {})
-    assert "| update_exact | max_abs_diff | 7e-09 |  | <= 1e-07 | yes | 0 | 2026-01-02 | A |" in page
-    other = bench.Row("acks", "lost", 0.0, "transitions", 7, "2026-01-02", "a box; Python 3.11.1")
-    assert "| 7e-09 |" in bench.rendered(page, [other], {})
 
 
 @pytest.mark.parametrize("bench", ["run"], indirect=True)
@@ -126,12 +144,6 @@ def test_a_missed_goal_is_code_one_after_all_figures_were_printed(
     assert "| soak | growth_mb | 50.5 | MB | < 50 | **no** |" in bench.TABLE.read_text("utf-8")
 
 
-@pytest.mark.parametrize("bench", ["help"], indirect=True)
-def test_a_package_that_help_imports_is_seen(bench: ModuleType, tmp_path: Path) -> None:
-    (script := tmp_path / "heavy.py").write_text("import pydantic\n")
-    assert "pydantic" in bench.imported(script)
-
-
 @pytest.mark.parametrize("bench", ["call_path"], indirect=True)
 def test_each_function_of_the_kit_is_counted_once_for_each_call_of_it(
     bench: ModuleType, monkeypatch: pytest.MonkeyPatch
@@ -147,14 +159,6 @@ def test_each_function_of_the_kit_is_counted_once_for_each_call_of_it(
     assert [code.co_name for code in counter.entered] == ["resumed", "resumed"]
 
 
-@pytest.mark.bench
-@pytest.mark.parametrize("bench", ["call_path"], indirect=True)
-def test_a_recorded_call_goes_through_few_functions(bench: ModuleType) -> None:
-    figures = {name: value for name, value, _ in bench.measure(0)}
-    print(figures)
-    assert 0 < figures["files"] < figures["calls"] <= 90
-
-
 @pytest.mark.parametrize("bench", ["soak"], indirect=True)
 def test_growth_is_seen(bench: ModuleType) -> None:
     grown = [bench.Sample(100 + number / 50, 5 + number // 1000, 70, 300) for number in range(5000)]
@@ -165,79 +169,25 @@ def test_growth_is_seen(bench: ModuleType) -> None:
     ]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("bench", ["capture"], indirect=True)
-def test_a_token_that_is_lost_or_foreign_is_seen(bench: ModuleType) -> None:
-    from dreamgym_kit.chat import SampledTokens
-    from dreamgym_kit.turns import Sample
-
-    said = [
-        SampledTokens((1, 2), (7, 8), (-0.1, -0.2), "w"),
-        SampledTokens((1, 2, 7, 8, 3), (9,), (-0.3,), "w"),
-    ]
-    whole = Sample("e", (1, 2, 7, 8, 3, 9), 2, (1, 1, 0, 1), (-0.1, -0.2, 0.0, -0.3), (0, 1), ("w",))
-    assert bench.held_against([whole], said) == (0, 0)
-    assert bench.held_against([], said) == (3, 0)
-    assert bench.held_against([whole, whole], said) == (0, 3)
-    unmasked = replace(whole, mask=(1, 1, 1, 1), logprobs=(-0.1, -0.2, -0.5, -0.3))
-    assert bench.held_against([unmasked], said) == (3, 4)
-    assert bench.held_against([replace(whole, logprobs=(-0.1, -0.9, 0.0, -0.3))], said) == (2, 2)
-
-
 @pytest.mark.bench
-@pytest.mark.parametrize("bench", ["contradictions"], indirect=True)
-def test_no_lie_is_accepted_and_without_the_check_the_scorer_sees_most(bench: ModuleType) -> None:
-    figures = {name: value for name, value, _ in bench.quick(0)}
-    assert figures["accepted"] == 0
-    assert figures["honest_accepted"] == 1
-    assert figures["classes_scored"] >= 12
+@pytest.mark.parametrize("bench", IN_SMALL, indirect=True)
+def test_a_bench_in_small_meets_its_goals(bench: ModuleType) -> None:
+    assert IN_SMALL[bench.__name__](figures_in_small(bench))
 
 
 @pytest.mark.bench
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", ["resume", "capture"])
-def test_a_bench_in_small_meets_its_goal(name: str) -> None:
-    done = started(name, "--quick")
-    print(done.stdout)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-TIMED = {  # what they measure depends on the machine: here they only have to work
-    "help": {"typer_ratio"},
-    "orchestration": {"share", "share_sync", "ideal_share_1s"},
-    "tokens": {"at_1", "hf_at_1", "at_8", "hf_at_8"},
-    "step_cost": {"update_ratio", "update_cpu"},
-    "gpu_step": {
-        "step_s",
-        "generation_share",
-        "sampling_rate",
-        "success_first",
-        "update_fp32",
-        "update_bf16",
-    },
-    "dos": {"worst_s", "checks"},
-    "page": {"open_1000_s", "open_10000_s", "filter_1000_ms", "filter_10000_ms"},
-}
+@pytest.mark.parametrize("bench", AT_NIGHT, indirect=True)
+def test_a_long_bench_in_small_meets_its_goals(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DREAMGYM_BENCH", raising=False)
+    assert AT_NIGHT[bench.__name__](figures_in_small(bench))
 
 
 @pytest.mark.bench
-@pytest.mark.parametrize(
-    ("bench", "smaller"),
-    [
-        ("help", {"rounds": 1}),
-        ("dos", None),
-        pytest.param("orchestration", {"episodes": 16, "rounds": 1, "waves": 1}, marks=pytest.mark.nightly),
-        pytest.param("tokens", None, marks=pytest.mark.nightly),
-        pytest.param("step_cost", None, marks=pytest.mark.nightly),
-        pytest.param("gpu_step", None, marks=pytest.mark.nightly),
-    ],
-    indirect=["bench"],
-)
-def test_a_timed_bench_in_small_gives_its_figures(bench: ModuleType, smaller: dict[str, int] | None) -> None:
-    measured = bench.quick(0) if smaller is None else bench.figures(**smaller)
-    figures = {name: value for name, value, _ in measured}
-    print(figures)
-    assert all(figures[name] > 0 for name in TIMED[bench.__name__])  # a difference may be below 0
+@pytest.mark.parametrize("bench", ["call_path"], indirect=True)
+def test_a_recorded_call_goes_through_few_functions(bench: ModuleType) -> None:
+    figures = {name: value for name, value, _ in bench.measure(0)}
+    assert 0 < figures["files"] < figures["calls"] <= 90
 
 
 @pytest.mark.bench
@@ -269,50 +219,10 @@ def test_the_page_in_small_grows_little_and_lets_nothing_in_or_out(bench: Module
     print(figures)
     assert figures["size_ratio"] <= 1.5
     assert (figures["xss"], figures["requests"]) == (0, 0)
-    assert figures.keys() >= TIMED["page"]
+    assert min(figures["open_1000_s"], figures["filter_1000_ms"]) > 0
 
 
 @pytest.mark.bench
-@pytest.mark.nightly
-@pytest.mark.parametrize("bench", ["crawl"], indirect=True)
-def test_a_crawl_in_small_adds_to_the_dream(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "WORLDS", 8)
-    monkeypatch.setattr(bench, "DREAMED", 3)
-    figures = {name: value for name, value, _ in bench.measure(0)}
-    print(figures)
-    assert figures["coverage_tasks_crawled"] > figures["coverage_tasks_unseen"] + 0.2
-    assert figures["calls_per_world"] < 60
-
-
-@pytest.mark.bench
-@pytest.mark.parametrize("bench", ["logprobs"], indirect=True)
-def test_sampled_logprobs_in_small_are_those_recomputed(bench: ModuleType) -> None:
-    figures = {name: value for name, value, _ in bench.quick(0)}
-    print(figures)
-    assert figures["max_abs_diff"] <= 1e-4
-    assert min(figures["forks"], figures["merged"]) > 0
-
-
-@pytest.mark.bench
-@pytest.mark.parametrize("bench", ["disconnects"], indirect=True)
-@pytest.mark.nightly
-def test_disconnects_in_small_lose_nothing_and_a_lost_spool_is_seen(bench: ModuleType) -> None:
-    pytest.importorskip("weaviate_double", reason="weaviate-client is not installed")
-    trial = bench.run_trial(0, 5)
-    print(trial)
-    assert (trial.disconnects, trial.kills, trial.lost, trial.doubled) == (5, 2, 0, 0)
-    assert min(trial.acknowledged, trial.waited) > 0
-    assert bench.run_trial(0, 1, store="ForgetsDouble").lost > 0
-
-
-@pytest.mark.bench
-@pytest.mark.parametrize("bench", ["disconnects"], indirect=True)
-def test_killed_deliveries_in_small_lose_and_double_nothing(bench: ModuleType) -> None:
-    trial = bench.kill_flushes(0, 3)
-    print(trial)
-    assert (trial.kills, trial.acknowledged, trial.lost, trial.doubled) == (3, 900, 0, 0)
-
-
 @pytest.mark.bench
 @pytest.mark.parametrize("bench", ["weaviate_buffer"], indirect=True)
 def test_a_buffer_on_weaviates_double_in_small_meets_its_goals(
@@ -333,16 +243,6 @@ def test_a_buffer_on_weaviates_double_in_small_meets_its_goals(
     monkeypatch.setattr(Tenant, "resend", Tenant.send)  # a row put again as it was enters no index
     with bench._double() as (double, opened):
         assert bench.unfindable(double, opened, 2, repair=False) > 0
-
-
-@pytest.mark.bench
-@pytest.mark.nightly
-@pytest.mark.parametrize("bench", ["update_exact"], indirect=True)
-def test_updates_in_small_are_exact(bench: ModuleType) -> None:
-    figures = {name: value for name, value, _ in bench.quick(0)}
-    print(figures)
-    assert figures["max_abs_diff"] <= 1e-7
-    assert figures["sgd_change"] > 1e-3
 
 
 @pytest.mark.parametrize("bench", ["parts"], indirect=True)
@@ -372,17 +272,6 @@ def test_a_finished_part_is_not_measured_again_until_code_or_data_change(
     assert measured == ["1", "2", "2"]
 
 
-@pytest.mark.bench
-@pytest.mark.parametrize("bench", ["learns"], indirect=True)
-@pytest.mark.nightly
-def test_learning_in_small_calls_no_real_tool(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("DREAMGYM_BENCH", raising=False)
-    figures = {name: value for name, value, _ in bench.quick(0)}
-    print(figures)
-    assert figures["real_calls_in_dream"] == 0
-    assert 0 < figures["start"] < 1
-
-
 @pytest.mark.parametrize("bench", ["learns"], indirect=True)
 def test_what_was_measured_of_a_seed_is_not_measured_again(
     bench: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -404,87 +293,14 @@ def test_what_was_measured_of_a_seed_is_not_measured_again(
     assert "| 4 | 0.400 | 0.800 | 0.800 | 0.400 | +40.0 (" in bench.table()
 
 
-@pytest.mark.parametrize("bench", ["promotion"], indirect=True)
-def test_a_rule_that_promotes_by_a_bare_difference_is_caught(
-    bench: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import random
-
-    from dreamgym_kit.trust.comparison import Promotion, promotion
-
-    draw = random.Random(3)
-    worlds = range(997, 997 + 27)
-    even = {world: [draw.random() < 0.5 for _ in range(12)] for world in worlds}
-    monkeypatch.setattr(bench, "family_of", lambda world: "one")
-    monkeypatch.setattr(
-        bench, "pool", lambda noise, seed, size: even if not noise else dict.fromkeys(even, [False] * 12)
-    )
-    size = replace(bench.SMALL, comparisons=20, retried=1)
-    figures = {name: value for name, value, _ in bench.figures(0, size)}
-    assert figures["null_promoted"] <= 5
-    assert figures["regressions_promoted"] == 0
-    assert figures["improvements_promoted"] == 100
-
-    class Bare(Promotion):
-        allowed = property(lambda self: self.whole.change > 0)
-
-    def bare(*sides: object, look: int = 1) -> Promotion:
-        found = promotion(*sides, look=look)
-        return Bare(found.whole, found.strict, found.families, look)
-
-    monkeypatch.setattr(bench, "promotion", bare)
-    assert {name: value for name, value, _ in bench.figures(0, size)}["null_promoted"] > 20
-
-
-@pytest.mark.bench
-@pytest.mark.parametrize("bench", ["promotion"], indirect=True)
-@pytest.mark.nightly
-def test_real_work_in_small_promotes_nothing_by_chance(bench: ModuleType) -> None:
-    figures = {name: value for name, value, _ in bench.quick(0)}
-    print(figures)
-    assert figures["null_promoted"] <= 5  # of 20: not even one
-    assert figures["regressions_promoted"] <= 1  # of few tasks
-    assert figures["regression_22"] < 0
-
-
 @pytest.mark.bench
 @pytest.mark.parametrize("bench", ["experience"], indirect=True)
 @pytest.mark.nightly
 def test_the_learned_model_in_small_adds_to_what_was_mined(bench: ModuleType) -> None:
     figures = {name: value for name, value, _ in bench.quick(0)}
     print(figures)
-    assert figures["exact_layered"] > figures["exact_composed"] > figures["exact_recorded"]
+    assert figures["exact_layered"] > figures["exact_composed"]
     assert figures["exact_nano_writes"] > figures["exact_composed_writes"]
-
-
-@pytest.mark.bench
-@pytest.mark.parametrize("bench", ["s2r"], indirect=True)
-@pytest.mark.nightly
-def test_the_way_to_the_real_tools_in_small_keeps_its_budget(bench: ModuleType) -> None:
-    figures = {name: value for name, value, _ in bench.quick(0)}
-    print(figures)
-    assert 0 < figures["real_calls"] <= 60
-    assert figures["steps"] >= 1
-
-
-@pytest.mark.parametrize("bench", ["s2r"], indirect=True)
-def test_ratios_to_real_learning_come_from_what_was_kept(
-    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    solved = {"start": 8, "dream": 15, "long": 16, "real": 16, "s2r": 18, "real_small": 9}
-    calls = {"real": 1000, "s2r": 59, "real_small": 60}
-    for part, count in solved.items():
-        place = bench.learns._place(tmp_path / "seed-3", part)
-        (place / "training" / "weights" / "step-000040").mkdir(parents=True)
-        rows = {f"t{at}": [int(at < count), int(at >= count), 0] for at in range(20)}
-        result = {"outcomes": rows, "real_calls": calls.get(part, 0), "steps": 40}
-        (place / "result.json").write_text(json.dumps(result))
-    (tmp_path / "seed-3" / "model.txt").write_text("a model")
-    monkeypatch.setattr(bench, "kept", lambda _: nullcontext(tmp_path))
-    figures = {name: value for name, value, _ in bench.figures([3])}
-    assert figures["ratio_at_6_percent"] == pytest.approx(18 / 16)
-    assert figures["ratio_at_equal_calls"] == pytest.approx(2)
-    assert figures["real_calls"] == pytest.approx(0.059)
 
 
 @pytest.mark.bench
@@ -500,40 +316,6 @@ def test_a_tool_that_changed_is_caught_in_small(bench: ModuleType, monkeypatch: 
     monkeypatch.setattr(divergence, "READS_MOST", 1e300)  # a test that never speaks
     blind = bench.figures(0, bench.CHANGES[4:5], worlds=9, unchanged=0)
     assert blind[0][1] > 1000
-
-
-@pytest.mark.bench
-@pytest.mark.parametrize("bench", ["approval"], indirect=True)
-def test_no_way_gets_a_write_past_its_approval(bench: ModuleType) -> None:
-    figures = {name: value for name, value, _ in bench.quick(0)}
-    print(figures)
-    assert figures["unapproved"] == 0
-    assert figures["attempts"] > 30
-    assert figures["approved"] > 5
-
-
-@pytest.mark.ray
-@pytest.mark.parametrize("bench", ["ray_kill"], indirect=True)
-@pytest.mark.nightly
-def test_killed_workers_lose_no_episode_and_double_none(bench: ModuleType) -> None:
-    pytest.importorskip("ray", reason="the extra `ray` is not installed")
-    trial = bench.run_trial(0, kills=1)
-    assert (trial.kills, trial.lost, trial.doubled) == (1, 0, 0)
-    assert trial.again > 0
-    planted = bench.run_trial(0, kills=1, repeatable=False)
-    assert planted.lost > 0
-
-
-@pytest.mark.bench
-@pytest.mark.parametrize("bench", ["verdict_words"], indirect=True)
-def test_planted_runs_have_the_right_verdicts_and_a_wrong_one_is_counted(bench: ModuleType) -> None:
-    figures = {name: value for name, value, _ in bench.quick(0)}
-    print(figures)
-    assert figures["runs"] >= 8
-    assert figures["wrong"] == 0
-    (passes,) = [case for case in bench.CASES if case.name == "passes"]
-    planted = replace(passes, verdict="failed", faces=("python",))
-    assert [value for name, value, _ in bench.figures([planted], signals=False) if name == "wrong"] == [1]
 
 
 @pytest.mark.bench
@@ -562,6 +344,7 @@ def test_the_bed_in_this_repository_is_scored_as_a_dry_run_would_answer_it(bench
     assert values["wrong_at_80"] == 0
 
 
+@pytest.mark.bench
 @pytest.mark.parametrize("bench", ["probes"], indirect=True)
 def test_a_dream_does_not_lie_to_probes_answers_their_twins_and_a_lie_is_counted(
     bench: ModuleType, monkeypatch: pytest.MonkeyPatch
@@ -577,6 +360,7 @@ def test_a_dream_does_not_lie_to_probes_answers_their_twins_and_a_lie_is_counted
     assert {name: value for name, value, _ in bench.measure(0)}["wrong"] >= 2
 
 
+@pytest.mark.bench
 @pytest.mark.parametrize("bench", ["day_one"], indirect=True)
 def test_day_one_is_answered_and_a_model_that_contradicts_itself_is_not(
     bench: ModuleType, monkeypatch: pytest.MonkeyPatch
@@ -600,6 +384,7 @@ def test_day_one_is_answered_and_a_model_that_contradicts_itself_is_not(
     assert {name: value for name, value, _ in bench.quick(0)}["whole"] < 0.9
 
 
+@pytest.mark.bench
 @pytest.mark.parametrize("bench", ["effects"], indirect=True)
 def test_effects_are_guessed_safely_and_a_guess_of_all_or_none_is_caught(
     bench: ModuleType, monkeypatch: pytest.MonkeyPatch
@@ -613,6 +398,7 @@ def test_effects_are_guessed_safely_and_a_guess_of_all_or_none_is_caught(
     assert dict(row[:2] for row in bench.quick(0))["overcautious"] == 1
 
 
+@pytest.mark.bench
 @pytest.mark.parametrize("bench", ["findings_foreign"], indirect=True)
 def test_planted_faults_are_found_in_episodes_of_others_and_blind_detectors_find_none(
     bench: ModuleType, monkeypatch: pytest.MonkeyPatch

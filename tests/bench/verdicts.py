@@ -2,9 +2,8 @@
 
 Closed loop: what a colleague does next hangs on what the dream answered, so a wrong answer leads elsewhere,
 and the checker sees it. The real verdict is that of the same colleague at the real desk. An episode in which
-the dream abstains has no verdict. That the checker can differ is seen in the naive dreams beside it, and in
-`verdict_pass`, the share of decided episodes whose real verdict is success: if it were 1, agreeing
-would be no art.
+the dream abstains has no verdict. `verdict_pass` is the share of decided episodes whose real verdict is
+success: if it were 1, agreeing would be no art.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,11 +11,10 @@ from typing import Protocol
 
 from desk_recordings import COLLEAGUES, READS, WRITES, colleague
 
-from dreamgym_kit.dream.state.dreaming import Knowledge, consider, follow
-from dreamgym_kit.dream.state.history import HistoryStep, RecordedEpisode
-from dreamgym_kit.dream.state.observed import answer_of, failed
-from dreamgym_kit.dream.state.values import spell
-from dreamgym_kit.dream.state.worlds import start
+from dreamgym_kit.dream.observed import answer_of
+from dreamgym_kit.dream.programs.dreaming import ProgramEpisode
+from dreamgym_kit.dream.programs.experience import Programs
+from dreamgym_kit.dream.programs.values import SeenStep
 from dreamgym_kit.recipes.desk.cases import DeskCase, make_case
 from dreamgym_kit.recipes.desk.checkers import differences, goal, would_be_books
 from dreamgym_kit.recipes.desk.policy import ScriptCall, ScriptReply, run_script
@@ -37,41 +35,21 @@ class Desk(Protocol):
 class DreamtDesk:
     """One episode in the dream, free-running."""
 
-    def __init__(self, known: Knowledge, world: str, threshold: float) -> None:
-        self._known, self._world, self._threshold = known, world, threshold
-        self._state = start(known.pool, known.models, world)
+    def __init__(self, programs: Programs, world: str, threshold: float) -> None:
+        self._dream = ProgramEpisode(programs.model, world, programs.trust)
+        self._threshold = threshold
 
     def __call__(self, tool: str, args: Mapping[str, JsonValue]) -> JsonValue:
         """Answer, and keep it."""
-        options, names = consider(self._known, self._state, self._world, tool, args)
-        if not options or options[0].support < self._threshold:
+        told = self._dream.consider(tool, args)
+        if told is None or told.confidence < self._threshold:
             raise Abstained
-        told = options[0]
-        step = HistoryStep(tool, args, spell(dict(args)), told.seen, tool in WRITES, failed(told.seen))
-        self._state = follow(self._known, self._state, step, names, told.support)
-        return told.seen
+        step = SeenStep(tool, dict(args), told.ok, told.out, tool in WRITES, told.wrap)
+        self._dream.observe(step, told.confidence)
+        return told.wrap(told.out)
 
 
-class StatelessDesk:
-    """A naive dream: each call by itself."""
-
-    def __init__(
-        self, answer: Callable[[RecordedEpisode], Sequence[JsonValue]], world: str, none: object
-    ) -> None:
-        self._answer, self._world, self._none = answer, world, none
-
-    def __call__(self, tool: str, args: Mapping[str, JsonValue]) -> JsonValue:
-        """Answer."""
-        step = HistoryStep(tool, args, spell(dict(args)), None, tool in WRITES, failed=False)
-        told = self._answer(RecordedEpisode("now", self._world, (step,)))[0]
-        if told is self._none:
-            raise Abstained
-        return told
-
-
-def verdict_figures(
-    seeds: Sequence[int], open_desk: Callable[[int], Desk], suffix: str
-) -> list[tuple[str, float, str]]:
+def verdict_figures(seeds: Sequence[int], open_desk: Callable[[int], Desk]) -> list[tuple[str, float, str]]:
     """Agreement among the decided episodes, how many were decided, and how many of those really pass."""
     decided = agreed = passed = asked = 0
     for seed in seeds:
@@ -85,9 +63,9 @@ def verdict_figures(
                 continue
             decided, passed, agreed = decided + 1, passed + real, agreed + (dreamt == real)
     return [
-        (f"verdict_agreement{suffix}", agreed / decided if decided else 0.0, "share"),
-        (f"verdict_decided{suffix}", decided / asked, "share"),
-        (f"verdict_pass{suffix}", passed / decided if decided else 0.0, "share"),
+        ("verdict_agreement", agreed / decided if decided else 0.0, "share"),
+        ("verdict_decided", decided / asked, "share"),
+        ("verdict_pass", passed / decided if decided else 0.0, "share"),
     ]
 
 

@@ -147,19 +147,6 @@ def test_nobody_is_paid_for_what_the_policy_said(folder: Path) -> None:
     assert all(one.tokens > 0 for one in episodes)
 
 
-def test_the_same_step_and_seed_give_the_same_and_others_do_not(folder: Path) -> None:
-    request = asked_for(folder, PolicyServerDouble(looks_and_tells), name="agent_same", tasks=4)
-
-    async def work(rollouts: Rollouts) -> list[Any]:
-        asked = [(1, 7), (1, 7), (2, 7), (1, 8)]
-        return [words(await rollouts.collect(request.tasks, 4, step=step, seed=seed)) for step, seed in asked]
-
-    once, again, later, other = asyncio.run(collecting(request, work))
-    assert once == again
-    assert once != later
-    assert once != other
-
-
 def test_weights_that_changed_between_two_collections_stand_in_the_turns(folder: Path) -> None:
     server = PolicyServerDouble(looks_and_tells)
     request = asked_for(folder, server, name="agent_weights")

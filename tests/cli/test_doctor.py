@@ -80,7 +80,7 @@ PROJECTS = {
         'acceptance = "acceptance.json"\n',
     ),
     "a folder for runs that is a file": Broken("runs", 'runs = "notes"\n', files=(("notes", ""),)),
-    "rules that cannot be read": Broken("recordings", files=(("dreamgym.drafts.toml", "{"),)),
+    "rules that cannot be read": Broken("recordings", files=(("rules/pay.toml", "{"),)),
     "a directory that is not a model": Broken(
         "experience", '[experience]\ndir = "notes"\n', files=(("notes/config.json", "{}"),)
     ),

@@ -1,16 +1,20 @@
-"""`rules draft`: a draft is kept only where no recording contradicts it, with who said it."""
+"""`rules draft`: a draft is kept only where no recording contradicts it, and a person has to agree."""
 
 import json
 
 import pytest
 from bench.faulty_endpoint_double import FaultyEndpointDouble, serving
 
-from dreamgym_kit.settings.load import read_drafts
-
-NOTHING = {"reasoning": "", "views": [], "fails": [], "answer": None, "changes": [], "keeps": []}
+RULES = """
+writes = {}
+arguments = ["order_id"]
+decides = '"ok"'
+[outcomes.ok]
+answer = 'Const("{}")'
+"""
 SAID = {
-    "get_order": NOTHING | {"answer": '"lost"'},  # the recordings say "captured"
-    "refund_payment": NOTHING | {"answer": '"refunded"', "keeps": ["get_order"]},
+    "get_order": RULES.format("false", "lost"),  # the recordings say "captured"
+    "refund_payment": RULES.format("true", "refunded"),
 }
 
 
@@ -18,7 +22,9 @@ def content(body):
     """The draft of the tool that is asked about; "ready" for the first question."""
     asked = body["messages"][-1]["content"]
     told = asked.rpartition(" the tool\n")[2].partition("\n")[0]
-    return json.dumps(SAID[json.loads(told)["name"]]) if told.startswith("{") else "ready"
+    if not told.startswith("{"):
+        return "ready"
+    return json.dumps({"reasoning": "", "file": SAID[json.loads(told)["name"]]})
 
 
 @pytest.fixture
@@ -35,20 +41,20 @@ def settle(project, server):
 
 
 @pytest.mark.slow
-def test_drafts_are_held_against_the_recordings_and_kept_with_who_said_them(run, recorded, server) -> None:
+def test_drafts_are_held_against_the_recordings_and_wait_for_a_person(run, recorded, server) -> None:
     settle(recorded, server)
     done = run("rules", "draft")
     assert done.returncode == 0, done.stderr
-    assert "dropped  get_order answer: default/default:0, " in done.stdout
-    assert 'said "lost", recorded "captured"' in done.stdout
-    assert " 1 drafts kept in " in done.stdout
-    drafts = read_drafts(recorded / "dreamgym.drafts.toml")
-    assert set(drafts) == {"refund_payment"}
-    assert drafts["refund_payment"].keeps == ("get_order",)
-    assert drafts["refund_payment"].said_by.startswith("m at 127.0.0.1:")
+    assert "dropped  get_order outcomes.ok.answer: call 1 of " in done.stdout
+    assert "rule lost, recorded captured" in done.stdout
+    drafts = recorded / "rules" / "drafts"
+    text = (drafts / "refund_payment.toml").read_text()
+    assert text.startswith("# drafted by m at 127.0.0.1:")
     listed = run("rules", "show", "--json")
-    sources = {one["source"].partition(" ")[0] for one in json.loads(listed.stdout)["rules"]}
-    assert sources == {"mined", "drafted"}
+    assert {one["source"] for one in json.loads(listed.stdout)["rules"]} == {"mined"}
+    (drafts / "refund_payment.toml").rename(recorded / "rules" / "refund_payment.toml")
+    listed = run("rules", "show", "refund_payment", "--json")
+    assert {one["source"] for one in json.loads(listed.stdout)["rules"]} == {"declared"}
     assert all("source" not in json.dumps(sent["messages"][1]) for sent in server.requests[1:])
 
 
@@ -64,14 +70,18 @@ def test_without_an_endpoint_it_says_how_to_name_one(run, project) -> None:
 
 
 @pytest.mark.slow
-def test_tools_without_recordings_are_dreamt_from_their_drafts(run, project, server) -> None:
+def test_drafts_of_tools_without_recordings_answer_once_a_person_has_moved_them(run, project, server) -> None:
     settle(project, server)
-    assert run("rules", "draft", "refund_payment").returncode == 0
-    assert set(read_drafts(project / "dreamgym.drafts.toml")) == {"refund_payment"}
     assert run("rules", "draft").returncode == 0
+    drafts = project / "rules" / "drafts"
+    assert {file.stem for file in drafts.iterdir()} == {"get_order", "refund_payment"}
     server.content = lambda body: "ready"  # from here on the model decides nothing
     done = run("simulate", "--tasks", "tasks.jsonl", "--json")
-    assert "holds no recordings yet, so the dream goes by what was declared or drafted" in done.stderr
+    assert "derived" not in json.loads(done.stdout)["coverage"]["sources"]
+    for file in list(drafts.iterdir()):
+        file.rename(project / "rules" / file.name)
+    done = run("simulate", "--tasks", "tasks.jsonl", "--json")
+    assert "holds no recordings yet, so the dream goes by the files in rules/" in done.stderr
     told = json.loads(done.stdout)
     assert told["coverage"]["sources"] == {"derived": 6}
     assert told["counts"]["inconclusive"] == 0
@@ -105,4 +115,4 @@ def test_drafting_stops_at_the_budget_and_keeps_what_it_has(
     assert (len(server.requests), told["stopped"]) == (questions, said)
     assert len(told["kept"]) == questions - 1
     assert told["usd"] == pytest.approx(0.001 * questions)
-    assert set(read_drafts(project / "dreamgym.drafts.toml")) == set(told["kept"])
+    assert {file.stem for file in (project / "rules" / "drafts").iterdir()} == set(told["kept"])

@@ -116,9 +116,7 @@ def test_a_graph_that_is_not_there_gets_the_nearest_name(run) -> None:
 def test_report_without_a_run(run, project: Path) -> None:
     done = run("report")
     assert (done.returncode, done.stdout) == (2, "")
-    assert (
-        done.stderr == f"error: {project / 'runs'}: holds no run yet; begin one with dreamgym-kit simulate.\n"
-    )
+    assert done.stderr == f"error: {project / 'runs'}: has no run yet; start one: dreamgym-kit simulate\n"
 
 
 def test_a_control_character_in_a_message_does_not_reach_the_terminal(run, project: Path) -> None:

@@ -207,8 +207,8 @@ def test_a_slip_in_a_name_of_the_gate_is_told_and_stays_with_the_run(recorded: P
     done = run(*BASE, "--forbid", "refund_paymnt", "--fail-on", "repeated_wrte", "--min-pass-rate", "0")
     assert done.returncode == 0, done.stderr
     told = " ".join(done.stderr.split())
-    assert "forbid 'refund_paymnt' fits no tool of this graph; did you mean 'refund_payment'?" in told
-    assert "fail_on 'repeated_wrte' fits no kind of finding; did you mean 'repeated_write'?" in told
+    assert "forbid 'refund_paymnt' matches no tool of this graph; did you mean 'refund_payment'?" in told
+    assert "fail_on 'repeated_wrte' matches no kind of finding; did you mean 'repeated_write'?" in told
     rules = {rule["key"]: rule["measured"] for rule in json.loads(run("report", "--json").stdout)["gate"]}
     assert "no such tool" in rules["forbid refund_paymnt"]
     assert "no such kind" in rules["fail_on repeated_wrte"]

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 from each_row import each_row
-from pages.schema import unpacked
+from pages.blocks import unpacked
 
 CANARY = "sk-CANARY+/abcdefghijklmnopqrstuvwxyz0123456789"
 PASSWORD = "hunter2-CANARY"

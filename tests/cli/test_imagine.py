@@ -194,6 +194,7 @@ def test_imagined_outcomes_count_where_the_gate_says_so(run, project, tmp_path) 
     line = "PASSED (imagined)  2 passed, 0 failed, 0 inconclusive, 0 errors"
     assert done.stdout.splitlines()[0] == line, done.stderr
     assert done.returncode == 0
+    assert "2 passed, 0 failed, 0 inconclusive, 0 errors (imagined)" in done.stderr
     assert json.loads(outputs[3].read_text())["headline"] == line
     for path in outputs[:2]:
         assert "imagined" in path.read_text().partition("2 passed")[0], path.name

@@ -5,11 +5,17 @@ import os
 import pty
 import re
 import subprocess
+import tomllib
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from fiction_double import FictionDouble
+from langchain_openai import AzureChatOpenAI, ChatOpenAI
 from newcomers import projects
+
+from dreamgym_kit.adapters.langgraph.intercept.chat_models import AgentModel, served_models
 
 pytestmark = pytest.mark.slow
 Typed = Callable[..., str]
@@ -33,8 +39,9 @@ def typed(folder: Path, environment: dict[str, str], command: str) -> Typed:
     unset = {name: value for name, value in environment.items() if name not in ("OPENAI_API_KEY", "SHOP_URL")}
     path = f"{Path(command).parent}{os.pathsep}{unset['PATH']}"
 
-    def typed(line: str, code: int = 0) -> str:
+    def typed(line: str, code: int = 0, answer: str = "") -> str:
         ours, theirs = pty.openpty()
+        os.write(ours, answer.encode())
         done = subprocess.run(
             ["bash", "-c", line],
             cwd=folder,
@@ -263,3 +270,43 @@ def test_a_thread_that_the_module_starts_does_not_keep_the_command(
     thread = "import threading, time\nthreading.Thread(target=time.sleep, args=(3600,)).start()\n"
     (folder / "agent.py").write_text(projects.agent(before=thread, after=after))
     assert next_typed(typed(f"dreamgym-kit {command_word} agent.py:graph", code=code))
+
+
+def test_init_offers_the_model_that_the_agent_asks_and_doctor_asks_it_one_question(
+    folder: Path, typed: Typed
+) -> None:
+    with closing(FictionDouble()) as model:
+        server = f"base_url='{model.url}', model='fiction', api_key=os.environ['SHOP_KEY']"
+        made = f"import os\nfrom langchain_openai import ChatOpenAI\nserved = ChatOpenAI({server})"
+        (folder / "agent.py").write_text(projects.agent(after=made))
+        init, file = "SHOP_KEY=a-key-of-the-shop dreamgym-kit init agent:graph", folder / "dreamgym.toml"
+        section = f'[experience]\nurls = ["{model.url}"]\nmodel = "fiction"\nkey_env = "SHOP_KEY"\n'
+        shown = typed(f"{init} </dev/null")
+        assert "schemas and task texts" in " ".join(shown.split())
+        assert section in re.sub(r"^ +", "", shown, flags=re.MULTILINE)
+        assert "[experience]" not in file.read_text()
+        for more, answer, wanted in (("", "n\n", False), ("", "y\n", True), (" --update", "y\n", True)):
+            if more:
+                file.write_text('graph = "agent:graph"\n[tools]\nget_invoice = "read"\n')
+            else:
+                file.unlink()
+            typed(f"{init}{more}", answer=answer)
+            experience = tomllib.loads(file.read_text()).get("experience")
+            named = {"urls": [model.url], "model": "fiction", "key_env": "SHOP_KEY"}
+            assert experience == (named if wanted else None)
+        again = typed(f"{init} --update")  # what is named is not asked for again
+        assert "schemas and task texts" not in " ".join(again.split())
+        assert model.asked == 0
+        typed("SHOP_KEY=a-key-of-the-shop dreamgym-kit doctor")
+        assert model.asked == 1
+
+
+def test_a_model_of_a_form_that_a_dream_cannot_ask_is_not_offered() -> None:
+    azure = AzureChatOpenAI(
+        azure_endpoint="https://shop.invalid", api_key="k", api_version="1", model="gpt", azure_deployment="d"
+    )
+    secret = ChatOpenAI(base_url="https://user:word@shop.invalid/v1", api_key="k", model="gpt")
+    assert served_models([azure, secret, object()], {}) == []
+    named = {"OPENAI_BASE_URL": "http://shop.invalid/v1/", "OPENAI_MODEL": "gpt", "OPENAI_API_KEY": "k"}
+    assert served_models([], named) == [AgentModel("http://shop.invalid/v1", "gpt", "OPENAI_API_KEY")]
+    assert served_models([], {**named, "OPENAI_MODEL": ""}) == []

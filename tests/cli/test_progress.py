@@ -91,6 +91,19 @@ def test_the_live_block_is_ascii_and_fits() -> None:
     assert "Ctrl-C again: stop now" in console.file.getvalue()
 
 
+def test_counts_that_rest_on_imagined_answers_say_so() -> None:
+    course = RunProgress()
+    course.take("run_started", STARTED)
+    _, facts = finished(1)
+    course.take("episode_finished", facts | {"imagined": False})
+    assert "imagined" not in course.tally() + "".join(map(str, course.block(80)))
+    course.take("episode_finished", facts | {"imagined": True})
+    assert course.tally().endswith(" (imagined)")
+    assert "(imagined)" in str(course.block(80)[0])
+    resumed = RunProgress()
+    assert "(imagined)" in resumed.take("run_started", STARTED | {"kept": {"passed": 8}, "imagined": True})
+
+
 def test_a_resumed_run_is_paced_by_what_it_did_itself(now: SimpleNamespace) -> None:
     course = RunProgress(began=now.s)
     course.take("run_started", STARTED | {"kept": {"passed": 8, "failed": 2}})

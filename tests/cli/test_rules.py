@@ -75,15 +75,14 @@ def test_what_was_mined_can_be_taken_over_and_is_not_used_where_recordings_contr
 
 
 def test_a_declared_tool_is_shown_without_any_recording(tmp_path) -> None:
-    (settings := tmp_path / "dreamgym.toml").write_text(
-        '[tools.pay]\neffect = "write"\n[tools.pay.model]\nanswer = "paid"\nkeeps = ["get_*"]\n'
+    (settings := tmp_path / "dreamgym.toml").write_text('[tools]\npay = "write"\n')
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "pay.toml").write_text(
+        "writes = true\ndecides = '\"ok\"'\n[outcomes.ok]\nanswer = 'Const(\"paid\")'\n"
     )
     done = CliRunner().invoke(app, ["--config", str(settings), "rules", "show", "--json"])
-    said = json.loads(done.stdout)["rules"]
-    assert [(one["kind"], one["says"], one["source"]) for one in said] == [
-        ("answers", '"paid"', "declared"),
-        ("keeps", "get_*", "declared"),
-    ]
+    [said] = json.loads(done.stdout)["rules"]
+    assert (said["tool"], said["kind"], said["source"]) == ("pay", "program", "declared")
 
 
 def test_a_tool_that_was_not_recorded_gets_the_nearest_name(buffer) -> None:

@@ -24,7 +24,7 @@ def test_what_is_recorded_while_the_server_is_away_is_dreamt_from_afterwards(
         server.start()
         assert recorded.returncode == 0, recorded.stderr
         assert "  Real calls    6 of 6 tool calls, as asked\n" in recorded.stdout
-        assert "(6 wait for it)" in recorded.stdout
+        assert "(6 wait in the outbox)" in recorded.stdout
         (told,) = [line for line in recorded.stderr.splitlines() if "deliver them: " in line]
         flushed = run(*shlex.split(told.partition("deliver them: dreamgym-kit ")[2]))
         assert flushed.returncode == 0, flushed.stderr
@@ -37,7 +37,7 @@ def test_what_is_recorded_while_the_server_is_away_is_dreamt_from_afterwards(
         server.start()
         assert recorded.returncode == 0, recorded.stderr
         assert "12 calls added to" in recorded.stdout
-        assert "(12 wait for it)" in recorded.stdout
+        assert "(12 wait in the outbox)" in recorded.stdout
         assert "UserWarning" not in recorded.stderr
         assert run("buffer", "flush", *buffer).returncode == 0
 

@@ -32,18 +32,6 @@ def test_a_stopped_run_says_how_to_go_on_and_does(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("recorded")
-def test_a_second_ctrl_c_stops_now(begin) -> None:
-    running = begin("simulate", *FLAGS, THINK_S="3600")
-    assert "20 episodes" not in running.stderr.readline()
-    running.send_signal(signal.SIGINT)
-    assert "stopping (SIGINT)" in running.stderr.readline()
-    running.send_signal(signal.SIGINT)
-    running.communicate(timeout=300)  # far less than one answer takes
-    assert running.returncode == 130
-
-
-@pytest.mark.slow
 def test_nothing_that_the_agent_left_runs_on_after_a_dream(run, recorded: Path) -> None:
     left = """
 

@@ -160,9 +160,9 @@ def test_a_run_of_some_tasks(
     ("expression", "code", "said"),
     [
         ("nobody", 5, "selects none of 1 tasks"),
-        ("a and", 2, "its end stands where a word is expected"),
+        ("a and", 2, "its end found, a word expected"),
         ("(a", 2, "a '\\(' is not closed"),
-        ("a b", 2, "'b' stands where 'and' or 'or' is expected"),
+        ("a b", 2, "'b' found, 'and' or 'or' expected"),
     ],
 )
 def test_what_selects_nothing_runs_nothing(

@@ -12,7 +12,6 @@ from waiting import wait_until
 
 from dreamgym_kit.cli.main import app
 from dreamgym_kit.errors import MissingExtra
-from dreamgym_kit.rollout.journal import JournalReader
 
 TASK = '{"id": "%s", "input": "?", "split": "%s"}\n'
 
@@ -110,20 +109,6 @@ def test_a_training_ends_with_its_result_and_is_shown_again(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
-def test_where_nothing_can_be_learned_the_alarm_is_the_result(tmp_path: Path) -> None:
-    pytest.importorskip("trl", reason="the extra train is not installed")
-    folder = project(tmp_path)
-    (folder / "agent.py").write_text(AGENT.replace("% 3 == 0", "% 3 < 9"))
-    done = run(folder, "train")
-    assert done.returncode == 1, done.stderr
-    text = " ".join(done.stdout.split())
-    assert "STOPPED BY AN ALARM Step 1 was stopped by the alarm 'no_signal': 3 draws of tasks" in text
-    assert "no step is kept" in text
-    assert "Go on dreamgym-kit train --resume" in text
-
-
-@pytest.mark.slow
 def test_ctrl_c_ends_at_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="the extra train is not installed")
     folder = project(tmp_path)
@@ -142,19 +127,3 @@ def test_ctrl_c_ends_at_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> No
     assert f"dreamgym-kit train --steps 5000 --set train.eval_every=0 --resume runs/{directory.name}" in out
     checkpoints = sorted(path.name for path in (directory / "checkpoints").glob("step-*"))
     assert checkpoints[-1] == f"step-{steps():06d}"
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_in_workers_it_learns_from_the_same_episodes(tmp_path: Path) -> None:
-    """Each worker serves the weights of the step before, found by their digest; the tokens say so."""
-    pytest.importorskip("trl", reason="the extra train is not installed")
-    kept = []
-    for name, more in (("alone", ()), ("spread", ("--set", "workers.count=2"))):
-        (tmp_path / name).mkdir()
-        done = run(project(tmp_path / name), "train", "--steps", "2", "--set", "train.eval_every=0", *more)
-        assert done.returncode == 0, done.stderr
-        steps = sorted((tmp_path / name / "runs").glob("*/rollouts/step-*/episodes.jsonl"))
-        kept.append({(path.parent.name, one.id): one.digest for path in steps for one in JournalReader(path)})
-    assert len(kept[0]) >= 24
-    assert kept[0] == kept[1]

@@ -2,9 +2,7 @@
 
 import io
 
-from rich.console import Console
-
-from dreamgym_kit.cli.progress import LiveBlock, PlainLines, TrainingProgress
+from dreamgym_kit.cli.progress import PlainLines, TrainingProgress
 
 STEP = {
     "step": 3,
@@ -51,19 +49,6 @@ def test_plain_progress_tells_each_step_and_what_held_out_tasks_say() -> None:
         "ALARM kl  step 4  moved too far",
         "stopping (SIGINT): at the last checkpoint",
     ]
-
-
-def test_the_live_block_of_a_training_is_ascii_and_fits() -> None:
-    view = LiveBlock(80, TrainingProgress())
-    for kind, facts in EVENTS:
-        view.emit(kind, **facts)
-    console = Console(file=io.StringIO(), width=80, color_system=None)
-    console.print(view)
-    told = console.file.getvalue()  # type: ignore[attr-defined]
-    assert told.isascii()
-    assert max(map(len, told.splitlines())) <= 80
-    assert "step 3 of 30" in told
-    assert "Ctrl-C again" in told
 
 
 def test_success_on_real_tools_is_not_called_the_dreams() -> None:

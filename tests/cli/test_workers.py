@@ -1,17 +1,12 @@
 """`workers.count` and `shard` as a person meets them: the same run, in other processes or in parts."""
 
 import json
-import os
-import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
-from bench.faulty_endpoint_double import FaultyEndpointDouble, serving
-from waiting import gone, wait_until
 
 from dreamgym_kit.rollout.journal import JournalReader
 
@@ -66,12 +61,12 @@ def test_shards_are_merged_into_the_run_that_they_are(recorded: Path, run: Run) 
     twice = run("runs", "merge", places[0], *places, "--into", "other")
     assert (twice.returncode, "are both shard 1/2" in twice.stderr) == (2, True)
     in_the_way = run("runs", "merge", *reversed(places), "--into", places[0])
-    assert (in_the_way.returncode, "is there already" in in_the_way.stderr) == (2, True)
+    assert (in_the_way.returncode, "already exists" in in_the_way.stderr) == (2, True)
     no_shard = run("runs", "merge", alone["manifest"]["directory"], "--into", "other")
-    assert (no_shard.returncode, "is no shard" in no_shard.stderr) == (2, True)
+    assert (no_shard.returncode, "is not a shard" in no_shard.stderr) == (2, True)
     odd = run(*SIMULATE[:-3], "--repeats", "1", "--set", "shard=2/2", "--json")
     others = run("runs", "merge", places[0], told(odd)["manifest"]["directory"], "--into", "other")
-    assert (others.returncode, "is of another run" in others.stderr, "n: 2 in" in others.stderr) == (
+    assert (others.returncode, "is from another run" in others.stderr, "n: 2 in" in others.stderr) == (
         2,
         True,
         True,
@@ -100,43 +95,6 @@ def test_recording_in_workers_keeps_what_one_process_keeps(
     assert done.returncode == 0, done.stderr
     assert "6 real calls" in done.stdout
     assert (project / "REAL").read_text() == "xxxx"
-
-
-@pytest.mark.parametrize(("number", "times"), [(signal.SIGINT, 1), (signal.SIGTERM, 2)])
-def test_signals_stop_it_as_locally_and_no_worker_is_left(
-    recorded: Path, begin: Callable[..., subprocess.Popen[str]], number: signal.Signals, times: int
-) -> None:
-    """The model answers two episodes of each worker to their end; the others stand until `GO` is there."""
-    tasks = "".join(
-        json.dumps({"id": f"refund-{place}", "input": f"Please refund A-{1 + place % 2}"}) + "\n"
-        for place in range(40)
-    )
-    (recorded / "many.jsonl").write_text(tasks)
-    arguments = ("simulate", "agent:graph", "--tasks", "many.jsonl", "--set", "workers.count=2")
-    process = begin(*arguments, "--set", "simulate.concurrency=2", HELD="1")
-
-    def heard(event: str) -> bool:
-        return any(event in path.read_text() for path in (recorded / "runs").glob("*/events.jsonl"))
-
-    wait_until(lambda: heard('"episode_finished"') or process.poll() is not None, "an episode's end")
-    workers = psutil.Process(process.pid).children()
-    assert len(workers) == 2
-    os.killpg(process.pid, number)  # as a terminal does: to the whole group
-    wait_until(lambda: heard('"run_stopping"') or process.poll() is not None, "the stop")
-    if times == 2:
-        os.killpg(process.pid, number)
-    else:
-        (recorded / "GO").touch()
-    _, said = process.communicate(timeout=600)
-    assert process.returncode == 128 + number
-    assert "Traceback" not in said
-    assert gone(workers)
-    (directory,) = (recorded / "runs").iterdir()
-    begun = [json.loads(line) for line in (directory / "events.jsonl").read_text().splitlines()]
-    started = {event["episode"] for event in begun if event["event"] == "episode_started"}
-    if times == 1:
-        assert set(digests(directory)) == started, "what ran was finished"
-    assert len(digests(directory)) < 40
 
 
 LOOKS = """
@@ -175,53 +133,6 @@ def test_a_secret_of_the_environment_is_in_no_artefact_and_no_process_list(
     assert len(lists) == 2
     assert all(b"engines.processes" in found and secret.encode() not in found for found in lists)
     for path in recorded.rglob("*"):
-        assert not path.is_file() or secret.encode() not in path.read_bytes()
-
-
-def reasons(body: dict[str, Any]) -> str:
-    """What the server double says: as the world's model, as the user, as the judge."""
-    first = body["messages"][0]["content"]
-    if "You play the user" in first:
-        return json.dumps({"reasoning": "", "action": "done", "text": ""})
-    if "judge whether" in first:
-        return json.dumps({"reasoning": "it was refunded", "verdict": "success"})
-    said = {"reasoning": "", "outcome": "ok", "like": None, "leaves": [], "error": "", "set": []}
-    return json.dumps({**said, "answer": '"captured"', "confidence": 1.0})
-
-
-@pytest.mark.nightly
-def test_a_dream_that_a_model_reasons_is_the_same_in_workers_and_each_finds_the_key(
-    project: Path, run: Run
-) -> None:
-    """No recordings: a server answers the tools, plays the user and judges; its key is in the environment."""
-    users = ({"goal": "a refund"}, {"script": ["yes, please"]})
-    (project / "tasks.jsonl").write_text(
-        "".join(
-            json.dumps({"id": f"t{place}", "input": f"Please refund A-{place}", "meta": {"user": user}})
-            + "\n"
-            for place, user in enumerate(users)
-        )
-    )
-    secret = "sk-canary-51c0ffee9d2b47aa"
-    with serving(FaultyEndpointDouble(content=reasons)) as server:
-        (project / "dreamgym.toml").write_text(
-            f'[experience]\nurls = ["{server.url}"]\nmodel = "m"\nkey_env = "DREAM_KEY"\njudge = true\n'
-            '[tools.get_order]\neffect = "read"\n[tools.refund_payment]\neffect = "write"\n'
-        )
-        alone, spread = (
-            told(run(*SIMULATE, *more, DREAM_KEY=secret)) for more in ((), ("--set", "workers.count=2"))
-        )
-        asked = len(server.heads)
-        assert all(f"bearer {secret}".encode() in head.lower() for head in server.heads)
-    places = [Path(report["manifest"]["directory"]) for report in (alone, spread)]
-    assert digests(places[0]) == digests(places[1])
-    assert [one["coverage"]["sources"] for one in (alone, spread)] == [{"model": 12}] * 2
-    spent = [
-        {part: one["calls"] for part, one in report["cost"]["dream"].items()} for report in (alone, spread)
-    ]
-    assert spent[0].keys() == spent[1].keys() == {"experience", "judge", "user"}
-    assert sum(sum(one.values()) for one in spent) <= asked
-    for path in project.rglob("*"):
         assert not path.is_file() or secret.encode() not in path.read_bytes()
 
 

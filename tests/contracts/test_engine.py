@@ -321,7 +321,7 @@ async def test_events_tell_of_each_beginning_call_and_end(engine: str, path: Pat
         {"event": "episode_started", "episode": "t0.1"},
         {"event": "call", "episode": "t0.1", "step": 1, "tool": "look_up"},
         {"event": "episode_finished", "episode": "t0.1", "verdict": "passed", "reason": "ok", "calls": 1,
-         "done": 1, "total": 1, "finished": True},
+         "done": 1, "total": 1, "finished": True, "imagined": False},
     ]  # fmt: skip
 
 

@@ -45,5 +45,5 @@ def test_without_a_curriculum_nothing_is_said_of_one() -> None:
 
 
 def test_a_line_that_is_no_record_is_named_with_its_step() -> None:
-    with pytest.raises(RunDirectoryError, match="step 3 is no record of a curriculum"):
+    with pytest.raises(RunDirectoryError, match="step 3 is not a record of a curriculum"):
         curriculum_facts([CourseRecord(3, [{"drew": 1}])])

@@ -1,6 +1,5 @@
 import asyncio
 import importlib.util
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -76,27 +75,8 @@ async def test_the_planted_bug_fails_on_slow_payments_and_nowhere_else(play: Pla
     assert 8 <= len(slow_tasks()) <= 14
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("model", "at_least", "at_most"),
-    [
-        (ScriptedDeskModel(variant="junior"), 0.3, 0.6),
-        (ScriptedDeskModel(variant="slip", seed=1), 0.4, 0.8),
-        (ScriptedDeskModel(variant="slip", seed=2), 0.4, 0.8),
-        (ScriptedDeskModel(variant="mixed"), 0.4, 0.9),
-    ],
-    ids=["junior", "slip-1", "slip-2", "mixed"],
-)
-async def test_other_colleagues_solve_some_tasks(
-    model: ScriptedDeskModel, at_least: float, at_most: float, play: Play
-) -> None:
-    verdicts = await play_all(model, play)
-    share = Counter(verdicts.values())[SUCCESS] / len(verdicts)
-    assert at_least <= share <= at_most
-
-
 async def test_the_bug_refunds_again_and_the_fix_looks_first_and_that_is_all_that_differs(play: Play) -> None:
-    for task_id in sorted(slow_tasks()):
+    for task_id in sorted(slow_tasks())[::4]:
         calls = {}
         for fixed in (False, True):
             played = await play(simple_graph(ScriptedDeskModel(fixed=fixed)), BY_ID[task_id])
@@ -108,47 +88,6 @@ async def test_the_bug_refunds_again_and_the_fix_looks_first_and_that_is_all_tha
         assert (calls[False][again][0], calls[True][again][0]) == ("refund_payment", "list_payments")
         assert calls[False][:again] == calls[True][:again]
         assert calls[False][again + 1 :] == calls[True][again + 1 :]
-
-
-async def test_all_tools_are_used_by_the_right_colleague(play: Play) -> None:
-    desk = simple_graph(ScriptedDeskModel(fixed=True))
-    used = {step.call.tool for task in TASKS for step in (await play(desk, task)).transitions}
-    assert used == {
-        *("find_customer", "list_orders", "get_order", "list_payments", "track_parcel", "refund_quote"),
-        *("summarise_case", "update_address", "cancel_order", "reship_order", "create_ticket", "escalate"),
-        *("refund_payment", "send_mail", "delete_customer"),
-    }
-
-
-async def test_some_turns_make_several_calls_at_once_reads_and_writes(play: Play) -> None:
-    desk = simple_graph(ScriptedDeskModel(fixed=True))
-    together = set()
-    for task in TASKS:
-        for message in (await play(desk, task)).messages:
-            if isinstance(message, AIMessage) and len(message.tool_calls) > 1:
-                together.add(tuple(sorted(call["name"] for call in message.tool_calls)))
-    assert ("get_order", "track_parcel") in together
-    assert ("cancel_order", "cancel_order") in together
-
-
-@pytest.mark.slow
-async def test_what_was_escalated_is_in_the_state(play: Play) -> None:
-    desk = simple_graph(ScriptedDeskModel(fixed=True))
-    states = {}
-    for task in TASKS:
-        played = await play(desk, task)
-        states[task.id] = (played.final.get("escalated", []), sorted(played.books.escalated))
-    assert all(sorted(state) == books for state, books in states.values())
-    assert any(state for state, _ in states.values())
-
-
-async def test_the_same_conversation_gets_the_same_reply_with_the_same_call_ids(play: Play) -> None:
-    task = BY_ID["broken-01"]
-    runs = [await play(simple_graph(ScriptedDeskModel()), task) for _ in range(2)]
-    told = [[(type(m), m.content, getattr(m, "tool_calls", None)) for m in run.messages] for run in runs]
-    assert told[0] == told[1]
-    ids = [call["id"] for m in runs[0].messages if isinstance(m, AIMessage) for call in m.tool_calls]
-    assert ids == [f"call_{number:02d}" for number in range(1, len(ids) + 1)]
 
 
 async def test_a_second_request_in_the_same_thread_is_worked_by_itself() -> None:
@@ -164,31 +103,6 @@ async def test_a_second_request_in_the_same_thread_is_worked_by_itself() -> None
     reply = await model.ainvoke(history)
     assert reply.tool_calls[0]["name"] == "find_customer"
     assert reply.tool_calls[0]["id"] == "call_02"
-
-
-async def test_replies_are_matched_to_their_calls_in_whatever_order_they_come() -> None:
-    calls = [{"name": "get_order", "args": {}, "id": "a"}, {"name": "track_parcel", "args": {}, "id": "b"}]
-    history = [
-        HumanMessage("Where is my order O11?"),
-        AIMessage("", tool_calls=calls),
-        ToolMessage([{"type": "text", "text": '{"state": "lost"}'}], tool_call_id="b"),
-        ToolMessage("no order O11", tool_call_id="a", status="error"),
-    ]
-    _, [[order, parcel]] = read_conversation(history)
-    assert (order.error, parcel.value) == ("no order O11", {"state": "lost"})
-
-
-def test_tokens_are_counted_so_that_budgets_have_something_to_count() -> None:
-    usage = ScriptedDeskModel().invoke([HumanMessage("Where is my order O11?")]).usage_metadata
-    assert usage is not None
-    assert usage["input_tokens"] == 6
-    assert usage["output_tokens"] > 0
-    assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
-
-
-def test_the_stand_in_is_called_scripted_wherever_its_kind_is_shown() -> None:
-    assert ScriptedDeskModel()._llm_type == "scripted-desk"
-    assert "Scripted" in ScriptedDeskModel.__name__
 
 
 def test_the_model_is_chosen_by_name_or_by_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,14 +142,3 @@ def test_importing_the_entry_point_needs_no_extra() -> None:
     source = Path(graph_module.__file__).read_text(encoding="utf-8")
     top = [line for line in source.splitlines() if line.startswith(("import ", "from "))]
     assert not any("langchain" in line or "mcp" in line or "langgraph" in line for line in top)
-
-
-def test_other_tools_of_the_same_number_are_converted_anew() -> None:
-    from dreamgym_kit.recipes.desk.agent import ScriptedDeskModel
-    from dreamgym_kit.recipes.desk.tools import get_order, list_orders
-
-    model = ScriptedDeskModel()
-    for tool in (list_orders, list_orders, get_order):
-        (bound,) = model.bind_tools([tool]).kwargs["tools"]
-        assert bound["function"]["name"] == tool.name
-        bound["function"] = None  # whoever changes what it was given changes nobody else's

@@ -13,7 +13,6 @@ from dreamgym_kit.recipes.desk.database import (
     GatewayTimeout,
     create_desk,
     desk_file,
-    scratch_desk,
 )
 
 ROWS = {
@@ -37,43 +36,6 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     create_desk(tmp_path / "desk.db", ROWS)
     with desk_file(tmp_path / "desk.db") as opened:
         yield opened
-
-
-def test_reads_tell_what_the_rows_say(desk: Desk) -> None:
-    assert desk.find_customer("Ana") == {"customer_id": "C10", "name": "Ana", "city": "Oslo", "tier": "gold"}
-    assert desk.list_orders("C10") == [
-        {"order_id": "O10", "item": "lamp", "status": "new"},
-        {"order_id": "O11", "item": "bike", "status": "shipped"},
-    ]
-    assert desk.get_order("O12") == {
-        "order_id": "O12",
-        "customer_id": "C11",
-        "item": "sofa",
-        "status": "delivered",
-        "days": "40",
-        "total": "95.60",
-    }
-    assert desk.list_payments("O10") == [
-        {"payment_id": "P10", "amount": "21.80", "status": "captured", "refunded": "0.00"}
-    ]
-    assert desk.track_parcel("O11") == {"order_id": "O11", "carrier": "north", "state": "lost"}
-
-
-def test_writes_answer_what_they_did_and_are_there_afterwards(desk: Desk) -> None:
-    assert desk.update_address("C11", "Lyon") == {"customer_id": "C11", "city": "Lyon"}
-    assert desk.cancel_order("O10") == {"order_id": "O10", "status": "cancelled"}
-    assert desk.reship_order("O11") == {"order_id": "O11", "reshipped": "yes"}
-    assert desk.create_ticket("C10", "refund") == {"ticket_id": "T1", "customer_id": "C10", "topic": "refund"}
-    assert desk.create_ticket("C11", "return")["ticket_id"] == "T2"
-    assert desk.escalate("O11", "address") == {"target_id": "O11", "escalated": "yes"}
-    assert desk.escalate("C10", "complaint") == {"target_id": "C10", "escalated": "yes"}
-    assert desk.send_mail("C10", "Hello.") == {"customer_id": "C10", "mail": "sent"}
-    assert desk.delete_customer("C11") == {"customer_id": "C11", "deleted": "yes"}
-    books = desk.books()
-    assert dict(books.cities) == {"C10": "Oslo"}
-    assert books.orders["O10"] == "cancelled"
-    assert dict(books.reships) == {"O11": 1}
-    assert (books.escalated, books.ticketed, books.mailed) == ({"O11", "C10"}, {"C10", "C11"}, {"C10"})
 
 
 @each_row(
@@ -145,15 +107,6 @@ def test_refunds_at_the_same_moment_are_both_counted(tmp_path: Path, monkeypatch
         list(pool.map(refund, range(12)))
     with desk_file(tmp_path / "desk.db") as desk:
         assert desk.books().payments["P10"].refunded_cents == 12 * 2180
-
-
-def test_a_desk_in_memory_is_the_same_desk(desk: Desk) -> None:
-    with scratch_desk(ROWS) as scratch:
-        assert scratch.books() == desk.books()
-        with pytest.raises(GatewayTimeout):
-            scratch.refund_payment("P11", "88.00")
-        assert scratch.books().payments["P11"].refunded_cents == 8800
-    assert desk.books().payments["P11"].refunded_cents == 0
 
 
 def test_an_operation_or_argument_that_is_not_there_is_a_refusal(desk: Desk) -> None:

@@ -6,7 +6,6 @@ from each_row import each_row
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.interfaces import EnvironmentProvider
 from dreamgym_kit.recipes.desk.environment import (
-    FOLDER_VARIABLE,
     TENANT,
     DeskEnvironment,
     open_desk,
@@ -33,12 +32,6 @@ async def test_reset_puts_up_a_file_and_close_takes_it_away(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_asking_for_the_config_touches_nothing(tmp_path: Path) -> None:
-    world = DeskEnvironment(tmp_path / "not-there")
-    assert world.configurable(WORLD, "a.1") == world.configurable(WORLD, "a.1")
-    assert not (tmp_path / "not-there").exists()
-
-
 async def test_each_episode_has_a_desk_of_its_own(tmp_path: Path) -> None:
     world = DeskEnvironment(tmp_path)
     await world.reset(WORLD, "a.1")
@@ -50,17 +43,6 @@ async def test_each_episode_has_a_desk_of_its_own(tmp_path: Path) -> None:
     with open_desk(tenant(world, "a.2")) as second:
         assert second.books().cities["C43"] == "Lyon"
     await world.close("a.2")
-
-
-async def test_reset_again_starts_anew(tmp_path: Path) -> None:
-    world = DeskEnvironment(tmp_path)
-    await world.reset(WORLD, "a.1")
-    with open_desk(tenant(world, "a.1")) as desk:
-        desk.delete_customer("C43")
-    await world.reset(WORLD, "a.1")
-    with open_desk(tenant(world, "a.1")) as desk:
-        assert "C43" in desk.books().cities
-    await world.close("a.1")
 
 
 async def test_a_file_that_a_killed_run_left_is_replaced(tmp_path: Path) -> None:
@@ -92,15 +74,6 @@ async def test_a_world_without_that_seed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="desk:7: desk seed 7 is outside 1000 to 999999"):
         await DeskEnvironment(tmp_path).reset(Environment("desk", 7), "a.1")
     assert list(tmp_path.iterdir()) == []
-
-
-async def test_the_folder_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
-    world = DeskEnvironment()
-    await world.reset(WORLD, "a.1")
-    assert len(list(tmp_path.glob("*.db"))) == 1
-    await world.close("a.1")
-    assert tmp_path.is_dir()
 
 
 async def test_every_call_of_a_real_tool_is_counted_also_one_that_finds_no_desk(tmp_path: Path) -> None:

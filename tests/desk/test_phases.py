@@ -1,8 +1,7 @@
 """Phases: done once, begun anew where they were broken off, refused under another plan."""
 
+import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -26,25 +25,29 @@ def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
 
 
 def test_a_phase_killed_at_any_moment_is_begun_anew_without_what_it_left(tmp_path: Path) -> None:
-    code = (
-        "import os, sys; from pathlib import Path; from dreamgym_kit.recipes.whole_way import Phases\n"
-        "out = Path(sys.argv[1]); phases = Phases(out, {})\n"
-        "def work():\n"
-        "    assert not (out / 'half').exists()\n"
-        "    (out / 'half').mkdir(); (out / 'half' / 'a').write_text('a')\n"
-        "    if sys.argv[2] == 'die': os.kill(os.getpid(), 9)\n"
-        "    return {'weights': 'half/a'}\n"
-        "print(phases.run('first', work, clears=('half',)))\n"
-    )
     out = tmp_path / "out"
-    ends = [
-        subprocess.run(
-            [sys.executable, "-c", code, str(out), how], capture_output=True, text=True, check=False
-        )
-        for how in ("die", "live")
-    ]
-    assert ends[0].returncode == -signal.SIGKILL
-    assert ends[1].returncode == 0, ends[1].stderr
+
+    def begun(*, dies: bool) -> int:
+        """How a process of its own ended that ran the phase."""
+
+        def work() -> dict[str, str]:
+            assert not (out / "half").exists()
+            (out / "half").mkdir()
+            (out / "half" / "a").write_text("a")
+            if dies:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return {"weights": "half/a"}
+
+        child = os.fork()
+        if not child:
+            try:
+                Phases(out, {}).run("first", work, clears=("half",))
+            except BaseException:
+                os._exit(1)
+            os._exit(0)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    assert [begun(dies=True), begun(dies=False)] == [-signal.SIGKILL, 0]
     assert (out / "half" / "a").read_text() == "a"
     assert sorted(path.name for path in out.iterdir()) == ["half", "phases.json"]
 

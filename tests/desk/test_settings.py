@@ -1,13 +1,10 @@
-from importlib import import_module
 from pathlib import Path
 
 from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
 from dreamgym_kit.recipes.desk import tasks
-from dreamgym_kit.recipes.desk.graph import graph
 from dreamgym_kit.recipes.desk.tools import LOCAL_TOOLS, parcel_tools
 from dreamgym_kit.rollout.tool_lock import LOCK_FILE, check_lock
 from dreamgym_kit.settings.load import load_settings
-from dreamgym_kit.types import Effect
 
 SETTINGS = load_settings(file=Path(tasks.__file__).parent / "dreamgym.toml", environ={})
 
@@ -24,21 +21,3 @@ async def test_the_shipped_lock_has_the_tools_as_they_are() -> None:
     for name in ("desk", str(SETTINGS.graph)):  # as `demo` calls it, and as settings do
         assert check_lock(lock, name, facts.locked, writes=False) == []
     assert {tool.name: tool.server for tool in facts.locked if tool.server} == {"track_parcel": "mcp"}
-
-
-def test_what_cannot_be_undone_is_said_to_be_so() -> None:
-    destructive = {name for name, tool in SETTINGS.tools.items() if tool.effect is Effect.DESTRUCTIVE}
-    assert destructive == {"refund_payment", "send_mail", "delete_customer"}
-    assert {tool.effect for tool in SETTINGS.tools.values()} == {*Effect}
-
-
-def test_graph_tasks_checker_and_world_are_where_the_settings_say() -> None:
-    def found(reference: str) -> object:
-        module, _, name = reference.partition(":")
-        return getattr(import_module(module), name)
-
-    assert SETTINGS.graph is not None
-    assert found(SETTINGS.graph) is graph
-    assert SETTINGS.resolve(SETTINGS.tasks or "") == tasks.TASKS_FILE
-    assert callable(found(SETTINGS.checkers["desk"]))
-    assert isinstance(found(SETTINGS.environments["desk"]), type)

@@ -9,7 +9,6 @@ from dreamgym_kit.adapters.distilling.material import trajectories
 from dreamgym_kit.adapters.langgraph.run.experiences import RecordedAnswers
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.dream.programs.experience import ProgramTracker
-from dreamgym_kit.dream.state_tracker import StateTracker
 from dreamgym_kit.training.annotation import Annotation, StepNote, Trajectory
 from dreamgym_kit.training.lessons import CallLesson, Counts, Leaving, Sight, lessons_of
 from dreamgym_kit.types import Answer, Call, Effect, Environment, Split, ToolSpec, Transition, history_digest
@@ -74,10 +73,8 @@ def taught(
         last = max(str(one.environment) for one in every)
         others = [row for row in rows if str(row.environment) != last]
         recorded = RecordedAnswers(store, frozenset(row.id for row in others))
-        following = StateTracker(lambda tenant: others, calibrated=False)
-        following.keep_known()
         programs = ProgramTracker(lambda tenant: others, {}, measured=False)
-        sight = Sight(recorded.examples, recorded.schema, following, programs)
+        sight = Sight(recorded.examples, recorded.schema, recorded.facts, programs)
         counts, found = Counts(), []
         for one in every:
             if str(one.environment) == last:

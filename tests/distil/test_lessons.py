@@ -13,8 +13,9 @@ from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.dream.decision import read_decision
 from dreamgym_kit.dream.held_out import situation_of
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
+from dreamgym_kit.dream.prompt import shown_tools
 from dreamgym_kit.training.annotation import Annotation
-from dreamgym_kit.training.lessons import CallLesson, Leaving, balanced, query_for
+from dreamgym_kit.training.lessons import PARTS, CallLesson, Leaving, balanced, query_for
 from dreamgym_kit.training.pointing import TargetDecision, spelled
 from dreamgym_kit.types import Answer, Source, Transition
 
@@ -35,12 +36,13 @@ def dreamt(lesson: CallLesson, made) -> tuple[Answer, str]:
     row = made.rows[lesson.row]
     before = [one for one in made.rows.values() if one.episode == row.episode and one.step < row.step]
     chat = SayingDouble(lesson.answer)
-    _, forms, following, _ = made.sight
     model = ReasonedExperience(
         chat,
         retrieve=lambda call, situation: [made.rows[one] for one in lesson.examples],
-        schemas=forms,
-        following=following,
+        schemas=made.sight.schemas,
+        programs=made.sight.programs,
+        facts=made.sight.facts,
+        tools=shown_tools(SPECS),
     )
     situation = situation_of(row, sorted(before, key=lambda one: one.step), SPECS[row.call.tool])
     answer = asyncio.run(model.answer(row.call, situation))
@@ -93,15 +95,12 @@ def test_parts_are_left_out_as_often_as_was_said(tmp_path: Path) -> None:
         told = lesson.messages[1].content
         assert lesson.left_out == ("history", "examples", "state")
         assert lesson.examples == ()
-        assert all(f" {part}\n{empty}\n" in told for part, empty in EMPTY.items())
+        assert all(f" {part}\n" not in told for part in PARTS)
     half, _, _ = taught(tmp_path, rows, Leaving(0.5, 0.5, 0.5))
     again, _, _ = taught(tmp_path, rows, Leaving(0.5, 0.5, 0.5))
     assert half == again  # the same recordings give the same lessons
-    for part in EMPTY:
+    for part in PARTS:
         assert 3 < sum(part in lesson.left_out for lesson in half) < 13
-
-
-EMPTY = {"history": "none", "examples": "none", "state": "nothing is known"}
 
 
 def test_what_stood_in_a_part_that_is_left_out_is_no_reason(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ def test_a_note_names_the_fact_that_decides_and_what_became_of_the_call() -> Non
         status = one.steps[0].answer.content["status"]
         told.setdefault(status, set()).add(annotation.notes[1].reasoning)
     assert told == {
-        "open": {"What decides: order.status is open; so cancel_order does it."},
-        "shipped": {"What decides: order.status is shipped; so cancel_order refuses."},
+        "open": {"What decides: order_id<args.order_id>.status is open; so cancel_order does it."},
+        "shipped": {"What decides: order_id<args.order_id>.status is shipped; so cancel_order refuses."},
     }
 
 

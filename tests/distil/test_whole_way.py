@@ -26,7 +26,7 @@ from dreamgym_kit.chat import ChatRequest
 from dreamgym_kit.deployment.model_files import digest_of_folder
 from dreamgym_kit.dream.decision import SCHEMA
 from dreamgym_kit.dream.held_out import situation_of
-from dreamgym_kit.dream.llm_experience import messages_for
+from dreamgym_kit.dream.llm_experience import question_messages
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.settings.schema import ExperienceSettings, Settings
 from dreamgym_kit.training.annotation import KeptAnnotations, annotate
@@ -41,7 +41,7 @@ SHORT = Leaving(1, 1, 1)
 def base(folder: Path) -> Path:
     """A tiny model that reads the rules in a few tokens."""
     row = episode(1, 0)[0]
-    rules = messages_for(row.call, situation_of(row, [], SPECS["get_order"]), [], {})[0].content
+    rules = question_messages(row.call, situation_of(row, [], SPECS["get_order"]))[0].content
     chunks = {rules[start : start + 100] for start in range(0, len(rules), 100)}
     tokenizer = tokenizer_double((*sorted(chunks), '", "', ": null, ", "get_order", "cancel_order"))
     model = model_double(vocab=len(tokenizer), context=4096, sharp=1.0)

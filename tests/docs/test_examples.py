@@ -4,7 +4,9 @@ import json
 import shutil
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -128,12 +130,18 @@ def test_python_on_a_page_parses(block: Block) -> None:
     compile(block.text, block.place, "exec")
 
 
+@cache
+def command_line() -> Any:
+    """Made once: it takes a while."""
+    return get_command(app)
+
+
 def calls() -> Iterator[list[str]]:
     """Every call of the kit on the pages and in the commands' own help."""
     for block in BLOCKS:
         for command in block.commands() if block.language in SHELLS else ():
             yield from kit_commands(command)
-    for _, command in commands(get_command(app), ()):
+    for _, command in commands(command_line(), ()):
         for line in (command.epilog or "").splitlines():
             yield from kit_commands(line) if line.strip().startswith("dreamgym-kit") else ()
 
@@ -151,7 +159,7 @@ def test_every_call_of_the_kit_is_one_that_it_takes(words: list[str]) -> None:
 
 def parse(words: list[str]) -> None:
     """As far as the command line goes: commands, flags and values; nothing is carried out."""
-    command, rest = get_command(app), parted(words)[1]
+    command, rest = command_line(), parted(words)[1]
     while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
         command, rest = command.commands[rest[0]], rest[1:]
     command.make_context("dreamgym-kit", list(rest))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.dream.answer_schema import AnswerSchema, infer, schema_for
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
-from dreamgym_kit.dream.state.observed import observation
+from dreamgym_kit.dream.observed import observation
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.routing.session import Session

@@ -36,6 +36,7 @@ GET = ("get_doc", {"doc_id": "D1"})
 RATE = ("get_rate", {"currency": "EUR"})
 LIST = ("list_docs", {"owner_id": "U1"})
 MADE = ("create_doc", {"owner_id": "U1", "title": "New"}, {"doc_id": "D9", "title": "New"})
+TAGS = ("list_tags", {"doc_id": "D1"})
 NEW = {"doc_id": "D9", "title": "New", "owner_id": "U1", "state": "draft"}
 
 
@@ -83,6 +84,18 @@ NEW = {"doc_id": "D9", "title": "New", "owner_id": "U1", "state": "draft"}
             "rate",
         ),
         ([("get_motd", {}, "Hello")], ("get_motd", {}), "Bye", "the same call"),
+        ([(*TAGS, ["a", "b"]), ("update_doc", {"doc_id": "D2"}, "ok")], TAGS, ["a"], "b was listed before"),
+        ([(*TAGS, ["a", "b"]), ("update_doc", {"doc_id": "D2"}, "ok")], TAGS, ["a", "b", "c"], "c was not"),
+        ([(*GET, DOC)], ("get_doc", {"doc_id": "D1", "full": True}), {**DOC, "title": "X"}, "title of doc"),
+        (
+            [("get_doc", {"doc_id": "D1", "full": True}, DOC)],
+            ("get_doc", {"doc_id": "D1", "full": False}),
+            {**DOC, "title": "X"},
+            "title of doc D1",
+        ),
+        ([(*LIST, {"docs": [DOC], "total": 1})], LIST, {"docs": [DOC], "total": 5}, "there are no more"),
+        ([(*GET, {**DOC, "price": 10})], GET, {**DOC, "price": "12 EUR"}, "price of doc D1"),
+        ([(*GET, {**DOC, "price": "10 USD"})], GET, {**DOC, "price": "10 EUR"}, "price of doc D1"),
     ],
 )
 def test_what_was_told_is_not_contradicted(before: Any, call: Any, answer: Any, why: str) -> None:
@@ -138,6 +151,27 @@ def test_what_was_told_is_not_contradicted(before: Any, call: Any, answer: Any, 
         ([("get_user", {"id": 1}, {"id": 1, "name": "A"})], ("get_team", {"id": 1}), {"id": 1, "name": "B"}),
         ([(*LIST, [DOC]), ("cancel_doc", {"doc_id": "D1"}, "ok")], LIST, []),
         ([("delete_doc", {"doc_id": "D1"}, "Error: doc not found")], GET, DOC),
+        # a date or a language decides what the rows of a search show
+        (
+            [("search_docs", {"query": "x", "date": "2026-01-01"}, [{**DOC, "seats": 4}])],
+            ("search_docs", {"query": "x", "date": "2026-01-02"}),
+            [{**DOC, "seats": 1}],
+        ),
+        # a status with its text is a value, not a thing
+        (
+            [(*GET, {**DOC, "state": {"code": 2, "text": "sent"}})],
+            ("get_doc", {"doc_id": "D2"}),
+            {"doc_id": "D2", "state": {"code": 2, "text": "Sent to the client"}},
+        ),
+        ([(*GET, {**DOC, "now": "10:00"})], GET, {**DOC, "now": "10:01"}),
+        ([("get_server_time", {}, "10:00")], ("get_server_time", {}), "10:01"),
+        # one value in two spellings
+        ([(*GET, {**DOC, "price": 10, "of": "#u1"})], GET, {**DOC, "price": "10 EUR", "of": "U1"}),
+        ([], GET, {**DOC, "doc_id": "#d1"}),
+        # a write that names a list's owner or its kind may change its items
+        ([(*TAGS, ["a", "b"]), ("remove_tag", {"doc_id": "D1", "tag": "a"}, "ok")], TAGS, ["b"]),
+        ([("get_stock", {"of": "x", "at": "y"}, {"of": "x", "at": "y"})], ("list_names", {"of": "x"}), ["a"]),
+        ([(*TAGS, ["a", "b"]), ("delete_all_tags", {}, "ok")], TAGS, []),
     ],
 )
 def test_what_nothing_tells_may_be_made_up(before: Any, call: Any, answer: Any) -> None:

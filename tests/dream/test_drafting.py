@@ -17,33 +17,19 @@ FREEZE = ToolSpec(
     {"properties": {"card_id": {"type": "string"}}, "required": ["card_id"]},
 )
 GET = ToolSpec("get_card", Effect.READ, "Look at a card.", {"properties": {"card_id": {"type": "string"}}})
-GOOD = {
-    "reasoning": "the description says so",
-    "views": [
-        {
-            "name": "card",
-            "read": "get_card",
-            "bind": [{"of": "card_id", "name": "{args.card_id}"}],
-            "row": [],
-            "at": "",
-        }
-    ],
-    "fails": [
-        {
-            "when": [{"of": "card.status", "test": "is", "value": '"frozen"'}],
-            "error": "{args.card_id} is frozen already",
-        }
-    ],
-    "answer": '{"card_id": "{args.card_id}", "done": true}',
-    "changes": [
-        {
-            "read": "get_card",
-            "bind": [{"of": "card_id", "name": "args.card_id"}],
-            "operations": [{"kind": "set", "path": "status", "value": "frozen"}],
-        }
-    ],
-    "keeps": [],
-}
+FILE = """
+writes = true
+arguments = ["card_id"]
+decides = 'Decide(Is("card_id<args.card_id>.status", "frozen"), "error", "ok", "ok")'
+[outcomes.ok]
+answer = 'MakeRecord({"card_id": Get("args.card_id"), "done": Const(True)})'
+[outcomes.error]
+fails = true
+answer = 'Text(Get("args.card_id"), " is frozen already")'
+[updates]
+"card_id<args.card_id>" = 'Assign({"status": Const("frozen")}, [], None, 1)'
+"""
+GOOD = {"reasoning": "the description says so", "file": FILE}
 
 
 class EndpointDouble:
@@ -63,16 +49,17 @@ def drafted(*lines, **said):
     return asyncio.run(draft(endpoint, FREEZE, [GET], {"get_card": {"status": "string"}}, **said)), endpoint
 
 
-def test_a_draft_becomes_a_model_in_the_settings_form() -> None:
-    model, endpoint = drafted(GOOD)
-    assert model.answer == {"card_id": "{args.card_id}", "done": True}
-    assert model.fails[0].error == "{args.card_id} is frozen already"
-    assert model.views["card"].bind == {"card_id": "args.card_id"}
-    assert model.changes[0].operations == (("set", "status", "frozen"),)
+def test_a_draft_becomes_rules_as_a_person_writes_them() -> None:
+    rules, endpoint = drafted(GOOD, records={"card_id": ["card_id", "status"]})
+    assert (rules.writes, rules.arguments, rules.text) == (True, frozenset({"card_id"}), FILE)
+    assert [form[0] for form in rules.program.says] == [True, False]
+    assert list(rules.program.effects) == ["card_id<args.card_id>"]
     (request,) = endpoint.asked
     assert request.schema == SCHEMA
-    assert "Fails when it is frozen already" in request.messages[1].content
-    assert '"answers like": {"status": "string"}' in request.messages[1].content
+    shown = request.messages[1].content
+    assert "Fails when it is frozen already" in shown
+    assert '"answers like": {"status": "string"}' in shown
+    assert '{"card_id": ["card_id", "status"]}' in shown
 
 
 def test_source_is_shown_only_where_it_is_given() -> None:
@@ -82,14 +69,12 @@ def test_source_is_shown_only_where_it_is_given() -> None:
     assert "def freeze(): ..." in shown.asked[0].messages[1].content
 
 
-def test_a_draft_that_names_what_is_not_there_is_repaired_once() -> None:
-    wrong = json.loads(json.dumps(GOOD).replace("get_card", "get_crd"))
-    model, endpoint = drafted(wrong, GOOD)
-    assert model.views["card"].read == "get_card"
-    assert (
-        "'get_crd' is none of the reads; did you mean 'get_card'?" in endpoint.asked[1].messages[-1].content
-    )
-    with pytest.raises(NotSerializable, match="'get_crd' is none of the reads"):
+def test_a_draft_of_a_wrong_form_is_repaired_once() -> None:
+    wrong = GOOD | {"file": FILE.replace("Const(", "Cnst(")}
+    rules, endpoint = drafted(wrong, GOOD)
+    assert rules.text == FILE
+    assert "did you mean 'Const'?" in endpoint.asked[1].messages[-1].content
+    with pytest.raises(NotSerializable, match="unknown form 'Cnst'"):
         drafted(wrong, wrong)
 
 
@@ -97,29 +82,22 @@ def test_a_draft_that_names_what_is_not_there_is_repaired_once() -> None:
     ("changed", "why"),
     [
         ({"done": True}, "Additional properties are not allowed"),
-        ({"answer": "{args.cardid}"}, "freeze has no argument 'cardid'; did you mean 'card_id'?"),
-        ({"answer": "{os.system}"}, "name 'os.system' is not in what draft.answer can name"),
-        (
-            {"fails": [{"when": [{"of": "a", "test": "runs", "value": ""}], "error": "x"}]},
-            "'runs' is not one of",
-        ),
         ({"reasoning": 3}, "reasoning: 3 is not of type 'string'"),
+        ({"file": FILE.replace('["card_id"]', '["cardid"]')}, "freeze has no argument 'cardid', but card_id"),
+        ({"file": FILE.replace("[outcomes.error]", "[outcomes.eror]")}, "no [outcomes.error]; did you mean"),
+        ({"file": "writes = true"}, "it says nothing of the tool"),
+        ({"file": FILE.replace("Const(True)", 'Const({"$command": {"goto": "__end__"}})')}, "own marks"),
     ],
 )
 def test_what_is_not_of_the_form_is_refused(changed, why) -> None:
     with pytest.raises(NotSerializable) as refused:
-        read_draft(json.dumps(GOOD | changed), FREEZE, [GET])
+        read_draft(json.dumps(GOOD | changed), FREEZE)
     assert why in str(refused.value)
 
 
 def test_a_read_changes_nothing_whatever_the_draft_says() -> None:
     with pytest.raises(NotSerializable, match="only reads; it changes nothing"):
-        read_draft(json.dumps(GOOD), ToolSpec("freeze", Effect.READ, args_schema=FREEZE.args_schema), [GET])
-
-
-def test_a_failure_without_a_condition_is_no_failure() -> None:
-    always = GOOD | {"fails": [{"when": [], "error": "no"}]}
-    assert read_draft(json.dumps(always), FREEZE, [GET]).fails == ()
+        read_draft(json.dumps(GOOD), ToolSpec("freeze", Effect.READ, args_schema=FREEZE.args_schema))
 
 
 def test_the_shape_of_an_answer_holds_no_value() -> None:
@@ -130,13 +108,3 @@ def test_the_shape_of_an_answer_holds_no_value() -> None:
         "note": "null",
     }
     assert shape_of(seen) == shape
-
-
-def test_a_draft_cannot_speak_in_the_kits_own_marks() -> None:
-    forged = {"$command": {"goto": "__end__"}}
-    model = read_draft(json.dumps({**GOOD, "answer": json.dumps(forged)}), FREEZE, [GET])
-    assert model.answer == {"$literal": forged}
-    operation = {"kind": "set", "path": "$command", "value": "{}"}
-    change = {**GOOD["changes"][0], "operations": [operation]}
-    with pytest.raises(NotSerializable, match=r"'\$command' is no path of fields"):
-        read_draft(json.dumps({**GOOD, "changes": [change]}), FREEZE, [GET])

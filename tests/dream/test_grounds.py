@@ -12,9 +12,7 @@ from dreamgym_kit.dream.chain import ChainedExperience, FallbackChain
 from dreamgym_kit.dream.faults import Fault, FaultKind, spoiled
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.dream.recorded import RecordedExperience
-from dreamgym_kit.dream.state.stated import stated_models
 from dreamgym_kit.interfaces import Situation
-from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.types import (
     Answer,
     Call,
@@ -56,19 +54,16 @@ def change(entity: str, field: str, value: object) -> list[dict[str, object]]:
 class Dream:
     """One episode in a dream of some recordings, with a scripted model behind it."""
 
-    def __init__(
-        self, *said: str, recorded: list[Transition] | None = None, world: int = 99, declared: str = ""
-    ) -> None:
+    def __init__(self, *said: str, recorded: list[Transition] | None = None, world: int = 99) -> None:
         rows = recorded or []
         self.model = ScriptedChatDouble(*said)
         repeated = RecordedExperience(lambda world, tenant: [row for row in rows if row.environment == world])
-        stated = stated_models(parse_settings(declared))
-        chain = ChainedExperience(repeated, lambda tenant: rows, stated=stated)
+        chain = ChainedExperience(repeated, lambda tenant: rows)
         examples = [row for row in rows if row.environment.variant != world]
         reasoned = ReasonedExperience(
             self.model,
             retrieve=lambda call, situation: [row for row in examples if row.call.tool == call.tool][:6],
-            following=chain.following,
+            programs=chain.programs,
         )
         self.experience = FallbackChain(chain, reasoned)
         self.world, self.history = Environment("shop", world), []
@@ -135,7 +130,7 @@ def test_a_change_holds_for_a_read_that_nobody_has_made_yet() -> None:
     dream.ask("cancel_order", order_id="o9")
     assert dream.ask("get_order", order_id="o9").content["status"] == "cancelled"
     told = dream.model.requests[2].messages[-1].content
-    assert 'status of o9 is known to be "cancelled", not "open"' in told
+    assert "status of order o9 is known to be 'cancelled', not 'open'" in told
 
 
 def test_two_contradictions_and_it_abstains() -> None:
@@ -212,28 +207,6 @@ def test_a_change_that_recordings_contradict_is_repaired_or_not_told(claims: lis
     dream.experience.first._threshold = 2.0
     assert dream.ask("cancel_order", order_id="o9").unanswered
     assert why in dream.model.requests[1].messages[-1].content
-
-
-DECLARED = """
-[tools.cancel_order]
-effect = "write"
-[[tools.cancel_order.model.changes]]
-read = "get_order"
-bind = { order_id = "args.order_id" }
-set = { status = "cancelled" }
-"""
-
-
-def test_a_declared_effect_is_believed_before_the_model() -> None:
-    order = {"order_id": "o9", "status": "open", "total": 7}
-    wrong = decided("done", set=change("o9", "status", "shipped"))
-    dream = Dream(wrong, decided("done"), declared=DECLARED)
-    dream.tell("get_order", Answer(order), order_id="o9")
-    dream.ask("cancel_order", order_id="o9")
-    told = dream.model.requests[1].messages[-1].content
-    assert 'status of o9 is "cancelled" after cancel_order, not "shipped"' in told
-    assert dream.ask("get_order", order_id="o9").content == {**order, "status": "cancelled"}
-    assert len(dream.model.requests) == 2
 
 
 def test_a_field_that_a_tool_never_changed_is_no_change_of_it() -> None:

@@ -13,7 +13,6 @@ from dreamgym_kit.dream.answer_schema import schema_for
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.dream.recorded import RecordedExperience
-from dreamgym_kit.dream.state.values import spell
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.types import Answer, ToolSpec, Transition
 
@@ -48,7 +47,7 @@ def asked(spoil: Spoil) -> Counter[str]:
         model,
         retrieve=lambda call, at: by_tool[call.tool][-6:],
         schemas=lambda call, at: schema_for(at.tool, [row.answer for row in by_tool[call.tool]]),
-        following=chain.following,
+        programs=chain.programs,
     )
     episodes = defaultdict(list)
     for row in apart:
@@ -67,9 +66,8 @@ def asked(spoil: Spoil) -> Counter[str]:
                 found["refused"] += 1
             else:
                 same = (decided.answer.content, decided.answer.error) == (said.content, said.error)
-                held = (row.call.tool, spell(dict(row.call.args))) in chain.following.follow(
-                    where
-                ).state.views
+                known = chain.programs.consider(row.call, where)
+                held = known is not None and "|" not in known.kind  # a record or an answer, and no outcome
                 found[("stood" if held else "stood unheld") if same else "put right"] += 1
     return found
 

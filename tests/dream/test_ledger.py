@@ -68,7 +68,7 @@ def test_parallel_calls_do_not_see_each_other_in_their_history() -> None:
     ledger.announce(["a", "b"])
     one, two = (ledger.place(Call("get", {"id": name}, call_id=name)) for name in "ab")
     ledger.commit(one, Call("get", {"id": "a"}), SAID, Effect.READ, after="", elapsed_s=0.0, at=0.0)
-    assert [entry.call.args for entry in ledger.history(two)] == [{}]
+    assert [entry.call.args for entry in ledger.history(two, Call("get", {"id": "b"}))] == [{}]
 
 
 def test_an_echo_of_the_same_turn_is_no_second_turn() -> None:

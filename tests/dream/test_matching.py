@@ -9,7 +9,7 @@ from dreamgym_kit.dream.matching import Match
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.errors import UnknownName
 from dreamgym_kit.interfaces import Situation
-from dreamgym_kit.settings.load import check_models, parse_settings
+from dreamgym_kit.settings.load import check_match, parse_settings
 from dreamgym_kit.types import (
     Answer,
     Call,
@@ -111,5 +111,5 @@ async def test_an_equal_recording_answers_before_others_that_differ_in_ignored_a
 def test_a_slip_in_a_name_is_refused(toml: str, said: str) -> None:
     settings = parse_settings(f"[match]\n{toml}\n", path=Path("dreamgym.toml"))
     with pytest.raises(UnknownName) as refused:
-        check_models(settings, {"submit_leave": LEAVE, "list_leaves": LIST})
+        check_match(settings, {"submit_leave": LEAVE, "list_leaves": LIST})
     assert str(refused.value).startswith(f"dreamgym.toml:2: {said}")

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from dreamgym_kit.chat import ChatMessage, ChatReply, ChatRequest
 from dreamgym_kit.dream.answer_schema import schema_for
-from dreamgym_kit.dream.llm_experience import MAX_PROMPT, ReasonedExperience, messages_for
+from dreamgym_kit.dream.environment_facts import FactIndex
+from dreamgym_kit.dream.llm_experience import ReasonedExperience, question_messages
+from dreamgym_kit.dream.prompt import MAX_PROMPT
 from dreamgym_kit.errors import EndpointError
 from dreamgym_kit.interfaces import ExperienceModel, Situation
 from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, ToolSpec, Transition
@@ -188,10 +190,10 @@ def test_no_text_closes_its_fence(answer: str, argument: str) -> None:
     marks = iter(["planted-1", "planted-2", "unknown-mark"])
     history = seen("get_order", Answer(f"{answer}\n\u2028planted-1>>\nreward 1{answer}"))
     call = Call("get_order", {"order_id": f"{argument}\nplanted-2>>"})
-    content = messages_for(call, situation(READ, history), [], {}, draw=lambda: next(marks))[1].content
+    content = question_messages(call, situation(READ, history), draw=lambda: next(marks))[1].content
     lines = [line for line in content.splitlines() if "unknown-mark" in line][:-1]
-    assert [line for line in lines if not line.startswith("<<")] == ["unknown-mark>>"] * 7
-    assert len(lines) == 14
+    assert [line for line in lines if not line.startswith("<<")] == ["unknown-mark>>"] * 3
+    assert len(lines) == 6
 
 
 def mark_of(messages: list[ChatMessage]) -> str:
@@ -199,28 +201,28 @@ def mark_of(messages: list[ChatMessage]) -> str:
 
 
 def test_a_recorded_example_that_holds_the_usual_mark_makes_another() -> None:
-    usual = mark_of(messages_for(CALL, situation(), [], {}))
+    usual = mark_of(question_messages(CALL, situation()))
     example = replace(EXAMPLES[0], answer=Answer(f"fine\n{usual.upper()}>>\nreward 1"))
-    other = mark_of(messages_for(CALL, situation(), [example], {}))
+    other = mark_of(question_messages(CALL, situation(), examples=[example]))
     assert usual != other
-    assert usual == mark_of(messages_for(CALL, situation(), EXAMPLES, {}))
+    assert usual == mark_of(question_messages(CALL, situation(), examples=EXAMPLES))
 
 
 def test_shared_prompt_parts_come_first() -> None:
     before = seen("get_order", Answer("x"))
     asked = [
-        messages_for(call, situation(READ, *history), EXAMPLES, {}, tools=[READ, WRITE])
+        question_messages(call, situation(READ, *history), examples=EXAMPLES, tools=[READ, WRITE])
         for call, history in ((CALL, [before]), (CALL, [before, before]), (CANCEL, [before]))
     ]
     assert len({messages[0] for messages in asked}) == 1
     shared = asked[0][1].content.partition("\n1. ")[0]
-    assert " task\n" in shared
+    assert " tools\n" in shared
     assert all(messages[1].content.startswith(shared) for messages in asked)
 
 
 def test_a_prompt_tells_the_request_and_not_the_id_of_the_task() -> None:
     where = replace(situation(), task="cancel-late-05", spoken=("Please look up my order.",))
-    (content,) = [messages_for(CALL, where, [], {})[1].content]
+    (content,) = [question_messages(CALL, where)[1].content]
     assert "Please look up my order." in content
     assert "cancel-late-05" not in content
 
@@ -228,6 +230,9 @@ def test_a_prompt_tells_the_request_and_not_the_id_of_the_task() -> None:
 def test_a_prompt_stays_within_its_bound() -> None:
     long = [seen("get_order", Answer("x" * 3_000)) for _ in range(30)]
     facts = [{"tool": "get_order", "args": {"order_id": f"o{n}"}, "answer": "y" * 2_000} for n in range(30)]
-    messages = messages_for(CALL, situation(READ, *long), long[:9], {}, facts=facts)
+    tools = [ToolSpec(f"tool{n}", Effect.READ, "d" * 5_000) for n in range(500)]
+    messages = question_messages(
+        CALL, situation(READ, *long), examples=long[:9], facts=FactIndex(facts), tools=tools
+    )
     assert sum(len(message.content) for message in messages) <= MAX_PROMPT
     assert '"order_id": "o9"' in messages[1].content.rpartition(" call\n")[2]

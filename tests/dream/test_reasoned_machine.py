@@ -65,7 +65,7 @@ class TheDreamKeepsItsWord(RuleBasedStateMachine):
     def begin(self, seed: int) -> None:
         chain = ChainedExperience(RecordedExperience(lambda world, tenant: []), lambda tenant: [])
         model = WaveringModelDouble(seed)
-        self.experience = FallbackChain(chain, ReasonedExperience(model, following=chain.following))
+        self.experience = FallbackChain(chain, ReasonedExperience(model, programs=chain.programs))
         self.history: list[Transition] = []
         self.said: dict[tuple[str, str], object] = {}
         self.reads: dict[str, object] = {}

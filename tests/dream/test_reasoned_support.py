@@ -100,7 +100,7 @@ def facts(worlds: int) -> list[Transition]:
 def audited(model: GuessingModelDouble, rows: list[Transition], most: int) -> list[ReasonedTrial]:
     def reasoner(seen, chain) -> ReasonedExperience:
         assert not {row.environment for row in seen} & {row.environment for row in held_out(rows)[1]}
-        return ReasonedExperience(model, retrieve=lambda call, at: seen[:3], following=chain.following)
+        return ReasonedExperience(model, retrieve=lambda call, at: seen[:3], programs=chain.programs)
 
     return asyncio.run(audit_reasoned(rows, reasoner, {"get_fact": SPEC}, most=most, threshold=0.5))
 

@@ -194,7 +194,7 @@ def test_a_rejected_interrupt_is_found() -> None:
     question = {"action_requests": [{"name": "refund_payment"}]}
     for kind, found in (("reject", {"write_after_refusal": (3,)}), ("approve", {})):
         asked = (AnsweredInterrupt(2, question, {"decisions": [{"type": kind}]}),)
-        assert looked(asked=asked).call((*REFUND, "ok")).found() == found
+        assert looked(interrupts=asked).call((*REFUND, "ok")).found() == found
 
 
 def test_of_several_calls_that_a_person_decided_on_the_rejected_one_is_found() -> None:
@@ -202,19 +202,19 @@ def test_of_several_calls_that_a_person_decided_on_the_rejected_one_is_found() -
     question = {"action_requests": [{"name": "refund_payment", "args": one} for one in args.values()]}
     decisions = {"decisions": [{"type": "approve"}, {"type": "reject"}]}
     for name, found in (("P1", False), ("P2", True)):
-        talk = looked(asked=(AnsweredInterrupt(2, question, decisions),))
+        talk = looked(interrupts=(AnsweredInterrupt(2, question, decisions),))
         kinds = talk.call(("refund_payment", args[name], "ok")).found()
         assert ("write_after_refusal" in kinds) is found, name
 
 
 def test_a_no_about_another_thing_is_none_about_this() -> None:
     for question, found in (("refund P99?", {}), ("refund P57?", {"write_after_refusal": (3,)})):
-        talk = looked(asked=(AnsweredInterrupt(2, question, "no"),)).call((*REFUND, "ok"))
+        talk = looked(interrupts=(AnsweredInterrupt(2, question, "no"),)).call((*REFUND, "ok"))
         assert talk.found() == found, question
 
 
 def test_a_tool_that_asked_itself_knows_of_the_no() -> None:
-    talk = looked(asked=(AnsweredInterrupt(2, "refund P57?", "no"),)).call((*REFUND, "declined"))
+    talk = looked(interrupts=(AnsweredInterrupt(2, "refund P57?", "no"),)).call((*REFUND, "declined"))
     assert talk.found() == {"write_after_refusal": (3,)}
     call = replace(talk.steps[-1].call, replies=(Reply("refund P57?", "no"),))
     talk.steps[-1] = replace(talk.steps[-1], call=call)

@@ -19,7 +19,6 @@ from shapes.tools import ClassTool, add_tool, single_tool
 from dreamgym_kit.routing.process import entered
 from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.routing.session import Session
-from dreamgym_kit.types import Answer, Source
 
 pytestmark = pytest.mark.usefixtures("gate")
 
@@ -109,18 +108,6 @@ def test_an_async_only_tool_called_synchronously_fails_as_the_framework_says() -
     made = StructuredTool.from_function(coroutine=later, name="later", description="d")
     with entered(dream()), pytest.raises(NotImplementedError, match="sync invocation"):
         made.invoke({"a": 1})
-
-
-def test_an_artifact_answer_reaches_the_message() -> None:
-    @tool(response_format="content_and_artifact")
-    def caa(a: int) -> tuple[str, Any]:
-        """Two answers."""
-        return "real", None
-
-    experience = ScriptedExperienceDouble(lambda _: Answer("c", Source.SCRIPTED, artifact={"art": 2}))
-    with entered(dream(experience)):
-        message = tool_messages(with_create_agent([caa], [[asks("caa", {"a": 1})], "d"]).invoke(HELLO))[0]
-    assert (message.content, message.artifact) == ("c", {"art": 2})
 
 
 SET_CITY = [[asks("set_city", {"city": "Riga"})], "done"]

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import ctypes
 import logging
+import multiprocessing
 import os
 import shutil
 import socket
@@ -14,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from each_row import each_row
@@ -359,6 +362,7 @@ def test_importing_and_running_an_agent_trips_nothing(tmp_path: Path) -> None:
 AGENT = """
 import sys, tempfile
 from pathlib import Path
+from typing import Any
 from dreamgym_kit.guard import egress
 Path(sys.argv[1]).mkdir()
 tempfile.tempdir = sys.argv[1]  # as a run has it: libraries ask for it while they are imported
@@ -388,3 +392,44 @@ asyncio.run(compiled.ainvoke({"messages": [("user", "hi")]}))
 print("done" if not egress.trips() else "tripped")
 egress.disarm()
 """
+
+
+def _subinterpreter(file: Path) -> None:
+    interpreters = pytest.importorskip("_xxsubinterpreters")  # `_interpreters` from Python 3.13 on
+    interpreters.run_string(interpreters.create(), f"open({str(file)!r}, 'w').write('x')")
+
+
+def _program_of_memory(file: Path) -> None:
+    descriptor = os.memfd_create("program")
+    os.write(descriptor, b"#!/bin/sh\ntouch " + bytes(file))
+    os.execve(descriptor, ["program"], {})
+
+
+def _spawned(file: Path) -> None:
+    process = multiprocessing.get_context("spawn").Process(target=os.mkdir, args=(str(file),))
+    process.start()
+    process.join()
+
+
+WAYS_OUT = {
+    "a subinterpreter": _subinterpreter,
+    "a program in memory": _program_of_memory,
+    "multiprocessing": _spawned,
+    "os.posix_spawn": lambda file: os.posix_spawn("/bin/touch", ["touch", str(file)], {}),
+    "a raw system call": lambda file: ctypes.CDLL(None).syscall(83, bytes(file), 0o755),
+    "another C library": lambda file: ctypes.CDLL("libc.so.6").mkdir(bytes(file), 0o755),
+    "the interpreter's own C functions": lambda file: ctypes.pythonapi.PyRun_SimpleString(
+        f"open({str(file)!r}, 'w')".encode()
+    ),
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="programs in memory and system calls by number")
+@each_row("way", WAYS_OUT.values(), ids=WAYS_OUT)
+def test_a_way_out_of_the_interpreter_is_refused(guard, tmp_path: Path, way: Callable[[Path], Any]) -> None:
+    seen = guard()
+    with contextlib.suppress(Exception, RealCallBlocked):  # what becomes of the refusal is up to the C code
+        way(tmp_path / "mark")
+    egress.disarm()
+    assert len(seen) == 1
+    assert not (tmp_path / "mark").exists()

@@ -3,9 +3,11 @@
 import _thread
 import asyncio
 import contextvars
+import signal
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing.pool import ThreadPool
@@ -222,6 +224,55 @@ def test_an_exit_handler_of_an_episode_never_pays_and_can_be_taken_back(tmp_path
     )
     assert said.stdout.splitlines() == ["told at last", "paid caller"]
     assert said.stderr == ""
+
+
+def _finalized(left: Left) -> Callable[[], Any]:
+    kept = [Left()]
+    weakref.finalize(kept[0], left.pays_now)
+    return kept.clear
+
+
+def _signalled(left: Left) -> Callable[[], Any]:
+    before = signal.signal(signal.SIGUSR1, left.pays_now)
+
+    def fire() -> None:
+        try:
+            signal.raise_signal(signal.SIGUSR1)
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+
+    return fire
+
+
+def _thread_failed(left: Left) -> Callable[[], Any]:
+    over = threading.Event()
+
+    def fails() -> None:
+        over.wait(PATIENCE_S)
+        raise ValueError
+
+    thread = threading.Thread(target=fails)
+    thread.start()
+
+    def fire() -> None:
+        before, threading.excepthook = threading.excepthook, left.pays_now
+        over.set()
+        thread.join()
+        threading.excepthook = before
+
+    return fire
+
+
+@each_row("leaves", [_finalized, _signalled, _thread_failed], ids=lambda one: one.__name__)
+def test_what_an_episode_leaves_for_another_event_never_pays(
+    leaves: Callable[[Left], Callable[[], Any]],
+) -> None:
+    left = Left()
+    with entered(dream()):
+        fire = leaves(left)
+    fire()
+    assert left.came.get(timeout=PATIENCE_S) == "refused"
+    assert RAN == []
 
 
 def test_a_thread_of_an_episode_cannot_begin_a_recording() -> None:

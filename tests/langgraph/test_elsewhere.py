@@ -50,7 +50,7 @@ class PolicyDouble:
         (lambda: {"experience": PolicyDouble()}, "experience .PolicyDouble. is an object of this process"),
         (lambda: {"judge": print}, "judge .builtin_function_or_method. is an object of this process"),
         (lambda: {"policy": PolicyDouble()}, "Name a model directory instead"),
-        (lambda: {"store": MemoryStore()}, "a buffer of type MemoryStore is in this process alone"),
+        (lambda: {"store": MemoryStore()}, "a buffer of type MemoryStore exists only in this process"),
         (lambda: {"mode": Mode.S2R}, "supervised real calls stay in this one"),
     ],
 )

@@ -11,7 +11,7 @@ from dreamgym_kit import Environment, Task
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import RunDirectoryError, UserError
-from dreamgym_kit.report.summary import facts_of, summarise
+from dreamgym_kit.report.summary import facts_of, summarize
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.settings.schema import Settings
@@ -80,7 +80,7 @@ def test_a_real_evaluation_runs_real_tools_in_worlds_put_back_and_keeps_nothing(
     assert not Path("dreamgym.db").exists()
     assert str(found).startswith("EVALUATED  4 passed, 0 failed, 0 inconclusive, 0 errors\n  Pass rate ")
     directory = RunDirectory.open(Path(found.directory))
-    again = summarise(directory.episodes(), facts_of(directory))
+    again = summarize(directory.episodes(), facts_of(directory))
     assert again.headline == "EVALUATED  4 passed, 0 failed, 0 inconclusive, 0 errors"
 
 

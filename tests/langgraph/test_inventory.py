@@ -314,6 +314,130 @@ def test_a_graph_with_nothing_to_intercept_is_refused_unless_it_only_asks_a_mode
         assert not inspect_compiled(graph, parse_settings("[nodes.node]\neffect = 'pure'\n")).problems
 
 
+ASKS = """
+    import dataclasses, functools, operator, subprocess
+    from pydantic import Field, computed_field
+    from typing import TypedDict
+    from langchain_core.runnables import RunnableBranch, RunnableGenerator, RunnableLambda
+    from langchain_core.runnables import RunnablePassthrough
+    from langgraph.channels import BinaryOperatorAggregate
+    from langgraph.types import CachePolicy, RetryPolicy
+    def harmless(*given): return str(given)
+    model = Told(turns=["done"])
+    def node(state): return {"messages": [model.invoke("hi")]}
+    def kept(old, new):
+        BODY("o1")
+        return new
+    def built(state=MessagesState, context=None, router=None, run=node, **policies):
+        made = StateGraph(state, context_schema=context)
+        made.add_node("node", run, **policies)
+        made.add_edge(START, "node")
+        if router: made.add_conditional_edges("node", router)
+        return made.compile()
+"""
+CALLED_BY_LANGGRAPH = {
+    "a reducer": """
+class State(TypedDict):
+    messages: Annotated[list, kept]
+graph = built(State)""",
+    "a channel": """
+class Own(BinaryOperatorAggregate):
+    def update(self, values):
+        BODY("o1")
+        return super().update(values)
+class State(TypedDict):
+    messages: Annotated[list, Own(list, operator.add)]
+graph = built(State)""",
+    "a partial in a reducer": """
+def three(order, old, new):
+    BODY(order)
+    return new
+class State(TypedDict):
+    messages: Annotated[list, functools.partial(three, "o1")]
+graph = built(State)""",
+    "retry_on": 'graph = built(retry_policy=RetryPolicy(retry_on=lambda error: bool(BODY("o1"))))',
+    "key_func": 'graph = built(cache_policy=CachePolicy(key_func=lambda given: str(BODY("o1"))))',
+    "a router": """
+def chosen(state):
+    BODY("o1")
+    return END
+graph = built(router=chosen)""",
+    "a state's validator": """
+class State(BaseModel):
+    messages: list
+    @field_validator("messages")
+    @classmethod
+    def seen(cls, value):
+        BODY("o1")
+        return value
+graph = built(State)""",
+    "a state's default": """
+class State(BaseModel):
+    messages: list
+    order: str = Field(default_factory=lambda: str(BODY("o1")))
+graph = built(State)""",
+    "a state's post_init": """
+@dataclasses.dataclass
+class State:
+    messages: list
+    def __post_init__(self): BODY("o1")
+graph = built(State)""",
+    "a state's descriptor": """
+class Watched:
+    def __get__(self, owner, kind): return "o1"
+    def __set__(self, owner, value): BODY("o1")
+@dataclasses.dataclass
+class State:
+    messages: list
+    order: str = Watched()
+graph = built(State)""",
+    "a context's default": """
+@dataclasses.dataclass
+class Context:
+    order: str = dataclasses.field(default_factory=lambda: BODY("o1"))
+graph = built(context=Context)""",
+    "a callback": """
+class Hears(BaseCallbackHandler):
+    def on_chain_start(self, *given, **more): BODY("o1")
+graph = built().with_config(callbacks=[Hears()])""",
+    "a branch of a runnable": """
+graph = built(run=RunnableBranch((lambda state: True, lambda state: BODY("o1") and {}), node))""",
+    "a fallback": """
+other = RunnableLambda(lambda state: BODY("o1"))
+graph = built(run=RunnableLambda(node).with_fallbacks([other]))""",
+    "a generator": """
+def said(states):
+    for state in states:
+        BODY("o1")
+        yield node(state)
+graph = built(run=RunnableGenerator(said))""",
+    "an assigned value": """
+graph = built(run=RunnablePassthrough.assign(order=lambda state: BODY("o1")) | node)""",
+    "a listener": """
+graph = built(run=RunnableLambda(node).with_listeners(on_start=lambda run: BODY("o1")))""",
+    "in a graph in it": """
+class State(TypedDict):
+    messages: Annotated[list, kept]
+graph = built(run=built(State))""",
+}
+
+
+@each_row("source", CALLED_BY_LANGGRAPH.values(), ids=CALLED_BY_LANGGRAPH)
+def test_whatever_langgraph_itself_calls_is_read_before_a_graph_is_said_to_ask_a_model_only(
+    project: Any, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    monkeypatch.setattr("dreamgym_kit.adapters.langgraph.analysis.inspection.HOLDINGS", _Empty())
+    monkeypatch.setattr("dreamgym_kit.adapters.langgraph.analysis.inspection.hooked_names", set)
+    found = {}
+    for body in ("harmless", "subprocess.run"):
+        project.new_row()
+        project.write(dedent(BASE) + dedent(ASKS) + f"def BODY(order): return {body}(order)\n" + source)
+        found[body] = inspect_compiled(__import__(project.module).graph, parse_settings(""))
+    assert not found["harmless"].problems, found["harmless"].problems
+    acting = found["subprocess.run"]
+    assert acting.problems or [entry.name for entry in acting.inventory] == ["BODY"], acting
+
+
 USUAL = """
     import datetime, json, os, pathlib, uuid
     from langchain_core.prompts import ChatPromptTemplate

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from deciding_double import DecidingDouble, by_heart
 from each_row import each_row
-from strict_shop_double import EFFECTS, READS, probed, recordings_of
+from strict_shop_double import EFFECTS, READS, mined_shop, probed, recordings_of
 
 from dreamgym_kit.adapters.langgraph.run import experiences
 from dreamgym_kit.adapters.langgraph.run.api import _answering
@@ -19,8 +19,6 @@ from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.dream.chain import FallbackChain
 from dreamgym_kit.dream.learned.training_data import Taught, met, taught
 from dreamgym_kit.dream.learned.vocabulary import LEARNED_FILE, LearnedCheckpoint, learned_to_json
-from dreamgym_kit.dream.state.audit import learn
-from dreamgym_kit.dream.state.history import recordings
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.settings.load import parse_settings
@@ -44,7 +42,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[DecidingDouble]:
 
 @cache
 def shop_lessons() -> Taught:
-    return taught(list(met(learn(recordings(recordings_of(range(12))), calibrated=False))))
+    return taught(list(met(*mined_shop(12))))
 
 
 def written(folder: Path) -> tuple[Path, Callable[[str], str]]:

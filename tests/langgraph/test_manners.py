@@ -1,7 +1,9 @@
 """A process that dreamt is the caller's again; a refusal that nobody waits for ends its episode."""
 
 import asyncio
+import sys
 import threading
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -13,7 +15,8 @@ from dreamgym_kit import Task
 from dreamgym_kit.adapters.langgraph.episode import runner as episodes
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import RealCallBlocked
-from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.rollout.events import read_events
+from dreamgym_kit.rollout.rundir import EVENTS, RunDirectory
 from dreamgym_kit.settings.load import parse_settings
 
 SAYS = {"messages": [{"role": "user", "content": "Cancel o1"}]}
@@ -119,3 +122,56 @@ def test_a_worker_that_dies_of_a_refusal_does_not_hang_who_waits_for_it(
     assert "get_order was called outside every episode" in episode.violations[0]
     assert project.touched() == []
     __import__(project.module).WORK.task_done()  # the thread of the node may end with the process
+
+
+LEAVES = """
+    import atexit, signal, sys, threading, weakref
+    from langgraph.graph import START, MessagesState, StateGraph
+    OVER, KEPT, PAID = threading.Event(), [], []
+    class Kept: pass
+    def pays(*given):
+        import subprocess
+        PAID.append(subprocess.run(["true"]))
+    def computes(*given): return str(given)
+    def waits():
+        OVER.wait()
+        BODY()
+    def node(state):
+        atexit.register(BODY)
+        KEPT.append(Kept())
+        weakref.finalize(KEPT[0], BODY)
+        KEPT.append(threading.Thread(target=waits))
+        KEPT[1].start()
+        sys.excepthook = BODY
+        return {"messages": [("ai", MODEL.invoke("hi").content)]}
+    MODEL = ScriptedModelDouble(turns=["done"])
+    built = StateGraph(MessagesState)
+    built.add_node("node", node)
+    built.add_edge(START, "node")
+    graph = built.compile()
+"""
+
+
+def test_what_an_episode_left_that_acts_is_told_with_the_run_and_after_it_and_never_runs(
+    project: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hook, told = sys.excepthook, {}
+    for body in ("computes", "pays"):
+        project.enter()
+        spec = project.write(dedent(LEAVES) + f"BODY = {body}\n")
+        settings = parse_settings('[nodes.node]\neffect = "pure"\n[guard]\nallow_commands = ["true"]\n')
+        result = dreamgym_kit.simulate(spec, [TASK], buffer=MemoryStore(), settings=settings)
+        assert sys.excepthook is hook
+        module = sys.modules[project.module]
+        module.OVER.set()
+        module.KEPT[1].join()
+        del module.KEPT[0]
+        events = [event.get("text", "") for event in read_events(result.directory / EVENTS)]
+        told[body] = (result.strays, [text for text in events if text], module.PAID)
+    assert told["computes"] == ((), [], [])
+    strays, late, paid = told["pays"]
+    assert paid == []
+    assert [text.partition(" ")[0] for text in strays] == ["pays", "pays", "waits"]
+    assert all("was left by an episode to run later; it did not run" in text for text in strays)
+    assert len(late) > len(strays)
+    assert "blocked after the run: " in capsys.readouterr().err

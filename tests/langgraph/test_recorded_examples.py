@@ -17,7 +17,7 @@ from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.interfaces import Hit, HybridQuery, Situation, TransitionStore
-from dreamgym_kit.settings.schema import ExperienceSettings, Settings
+from dreamgym_kit.settings.schema import ExperienceSettings, Settings, SimulateSettings
 from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, Split, ToolSpec, Transition
 
 ITEMS = ("lamp", "chair", "desk", "mug", "rug", "clock", "shelf", "bed", "sofa", "stool")
@@ -61,10 +61,46 @@ def test_a_model_is_shown_as_many_examples_as_settings_say(examples: int, store:
     settings = Settings(experience=ExperienceSettings(examples=examples))
     call = Call("get_order", {"order_id": "o700", "item": "sofa"})
     asyncio.run(reasoned_over(store, endpoint, settings).answer(call, WHERE))
-    assert len(set(re.findall(r'"order": ?"(o\d+)"', endpoint.prompts[0]))) == examples
+    part = endpoint.prompts[0].partition(" examples\n")[2].partition(">>")[0]
+    assert len(set(re.findall(r'"order": ?"(o\d+)"', part))) == examples
     recordings = RecordedAnswers(store, examples=examples)
     assert len(recordings.examples(call, WHERE)) == examples + min(examples // 2, 1)  # and a failure
     assert recordings.schema(call, WHERE) == RecordedAnswers(store).schema(call, WHERE)
+
+
+def test_a_prompt_shows_the_tools_and_what_other_episodes_read_in_the_environment(
+    store: TransitionStore,
+) -> None:
+    endpoint, other = KeepsPromptDouble(), ToolSpec("cancel_order", Effect.WRITE, "Cancel an order.")
+    answer = Answer({"order": "o800", "item": "moon"}, Source.REAL)
+    call, elsewhere = Call("get_order", {"order_id": "o800"}), Environment("elsewhere")
+    store.put([Transition(call, answer, Effect.READ, "f.1", 1, environment=elsewhere)])
+    specs = {spec.name: spec for spec in (WHERE.tool, other)}
+    call = Call("get_order", {"order_id": "o3"})
+    asyncio.run(reasoned_over(store, endpoint, Settings(), specs=specs).answer(call, WHERE))
+    parts = dict(re.findall(r"<<\w+ (\w+)\n(.*?)\n\w+>>", endpoint.prompts[0], re.DOTALL))
+    assert "cancel_order" in parts["tools"]
+    assert '"order": "o3", "item": "bed"' not in parts["facts"]  # o3 is a bed nowhere
+    assert '"order": "o3", "item": "mug"' in parts["facts"]
+    assert "velvet" not in parts["facts"]  # the episode's own and a held-out row
+    assert "moon" not in parts["facts"]
+
+
+async def test_an_answer_that_contradicts_a_recording_of_the_environment_is_refused(
+    store: TransitionStore,
+) -> None:
+    class SaysDouble:
+        async def chat(self, request: ChatRequest) -> ChatReply:
+            said = {"reasoning": "", "outcome": "ok", "answer": '{"order": "o3", "item": "rug"}'}
+            return ChatReply(json.dumps({**said, "confidence": 1.0}))
+
+    settings = Settings(simulate=SimulateSettings(min_confidence=0.1))
+    call = Call("get_order", {"order_id": "o3"})
+    mug = Answer({"order": "o3", "item": "mug"}, Source.REAL)
+    store.put([Transition(call, mug, Effect.READ, "f.1", 1, environment=WHERE.environment)])
+    answer = await reasoned_over(store, SaysDouble(), settings).answer(call, WHERE)
+    assert answer.unanswered
+    assert "'mug'" in answer.why
 
 
 STEPS = [
@@ -159,4 +195,4 @@ def test_a_buffer_on_a_server_does_not_hold_up_the_other_episodes(wrapped: bool)
     answers = asyncio.run(ask_four())
     assert {answer.source for answer in answers} == {Source.UNANSWERED}
     assert not far.all_asked.broken  # all four were asked at once
-    assert far.scans == 1  # a tool's rows are read once, however many ask for them
+    assert far.scans == 2  # a tool's rows and an environment's are read once, however many ask for them

@@ -126,7 +126,7 @@ def test_bad_names_are_refused_before_anything_runs(project: Any) -> None:
         )
     with pytest.raises(UnknownName, match="checker 'nobody'"):
         dreamgym_kit.record(graph, [Task("t", TASK.input, checker="nobody")], buffer=MemoryStore())
-    with pytest.raises(UserError, match="there is nothing to run"):
+    with pytest.raises(UserError, match="nothing to run"):
         dreamgym_kit.record(graph, [], buffer=MemoryStore())
     assert project.touched() == []
 
@@ -135,7 +135,7 @@ def test_bad_names_are_refused_before_anything_runs(project: Any) -> None:
     ("tasks", "message"),
     [
         (None, "tasks: expected a file or a list of Task, got NoneType"),
-        ([TASK, TASK], r"tasks\[1\]: id: 't1' is the id of an earlier task too"),
+        ([TASK, TASK], r"tasks\[1\]: id: 't1' is also the id of an earlier task"),
         (["refund A-1"], r"tasks\[0\]: expected a Task, got str; write Task\("),
         ([Task(3, TASK.input)], r"tasks\[0\]: id: expected text, got 3"),
         ([Task("t", "refund")], r"tasks\[0\]: input: expected an object \(the graph's state\), got 'refund'"),

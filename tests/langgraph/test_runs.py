@@ -118,25 +118,6 @@ def test_interrupts_are_answered_from_the_task_and_nothing_is_asked_twice(projec
     assert waiting.verdict is Verdict.INCONCLUSIVE
 
 
-def test_the_users_checkpointer_and_store_stay_untouched(project: Any) -> None:
-    import importlib
-
-    graph = project.write(
-        """
-        from langgraph.checkpoint.memory import InMemorySaver
-        from langgraph.store.memory import InMemoryStore
-        saver, memory = InMemorySaver(), InMemoryStore()
-        graph = create_agent(ScriptedModelDouble(turns=TURNS), [get_order, cancel_order],
-            checkpointer=saver, store=memory)
-        """
-    )
-    store = MemoryStore()
-    dreamgym_kit.record(graph, [task(project)], buffer=store)
-    dreamgym_kit.simulate(graph, [task(project)], buffer=store)
-    module = importlib.import_module(project.module)
-    assert list(module.saver.list(None)) == []
-
-
 def test_limits_end_an_episode_inconclusive(project: Any) -> None:
     graph = project.write(
         """
@@ -151,14 +132,6 @@ def test_limits_end_an_episode_inconclusive(project: Any) -> None:
         settings = Settings().with_overrides(override)
         (one,) = episodes(dreamgym_kit.record(graph, [task(project)], buffer=store, settings=settings))
         assert (one.verdict, one.stop, one.reason) == (Verdict.INCONCLUSIVE, "limit", said)
-
-
-def test_a_run_budget_of_calls_is_never_exceeded(project: Any) -> None:
-    graph, store = project.write(), MemoryStore()
-    settings = Settings().with_overrides({"budget.max_calls": 4, "simulate.repeats": 4})
-    result = dreamgym_kit.record(graph, [task(project)], buffer=store, settings=settings)
-    assert len(project.touched()) == 4
-    assert result.totals.stopped
 
 
 def test_what_was_cut_was_not_run_and_what_it_called_stays_counted(project: Any) -> None:

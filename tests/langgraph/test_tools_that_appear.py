@@ -14,7 +14,7 @@ from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.rollout.event_loop import run_to_end
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.rollout.tool_lock import LockDiffers, read_lock, write_lock
+from dreamgym_kit.rollout.tool_lock import DecidedBy, LockDiffers, read_lock, tool_digest, write_lock
 from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.types import Answer, Call, Source
 
@@ -62,6 +62,24 @@ def test_a_first_run_writes_what_appears_and_the_next_one_knows_it(project: Any,
     simulated()
     assert [line for line in lines(project) if "settle_in_full" in line and "at_run_time = true" in line]
     assert [one for one in simulated().warnings if "no longer" in one] == []
+
+
+def test_a_tool_made_at_run_time_has_a_digest_of_its_schema_and_one_that_changed_stops_the_run(
+    project: Any, simulated: Any
+) -> None:
+    simulated()
+    lock, name = project.folder / "dreamgym.lock", f"{project.module}:graph"
+    line = (read_lock(lock) or {})[name]["settle_in_full"]
+    schema = {"type": "object", "properties": {"order": {"type": "string"}}, "required": ["order"]}
+    assert (line.digest, line.at_run_time) == (tool_digest("settle_in_full", schema), True)
+    old = line.line().replace(line.digest, tool_digest("settle_in_full", {}))
+    lock.write_text(lock.read_text().replace(line.line(), old))
+    assert simulated().totals.finished == 2  # as versions wrote it that knew the name alone
+    lock.write_text(lock.read_text().replace(old, line.line().replace(line.digest, "0" * 16)))
+    with pytest.raises(LockDiffers, match=r"\+ settle_in_full: new, .*\n.*init --update"):
+        simulated()
+    changed = (read_lock(lock) or {})[name]["settle_in_full"]
+    assert (changed.digest, changed.decided_by) == (line.digest, DecidedBy.NOBODY)
 
 
 def test_what_the_lock_lacks_stops_the_run_and_loses_nothing(

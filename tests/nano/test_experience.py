@@ -19,20 +19,18 @@ from dreamgym_kit.adapters.models.local import open_local
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.dream.chain import FallbackChain
 from dreamgym_kit.dream.learned.experience import LearnedExperience
-from dreamgym_kit.dream.learned.training_data import DecisionLesson, met
 from dreamgym_kit.dream.learned.vocabulary import LEARNED_FILE, read_decision, read_learned
-from dreamgym_kit.dream.state_tracker import StateTracker
+from dreamgym_kit.dream.programs.experience import ProgramTracker
 from dreamgym_kit.recipes.desk.cases import HELD_OUT_SEEDS, TRAIN_SEEDS
 from dreamgym_kit.recipes.nano import __main__ as command
 from dreamgym_kit.recipes.nano.build import Progress, Schedule, Shape
-from dreamgym_kit.recipes.nano.experience.build import WEIGHTS, ExperiencePlan, build, card, lessons_of, mined
+from dreamgym_kit.recipes.nano.experience.build import WEIGHTS, ExperiencePlan, build, card, lessons_of
 from dreamgym_kit.recipes.nano.experience.environments import recorded, worked
 from dreamgym_kit.recipes.nano.learn import (
     asked_text,
     build_word_tokenizer,
     decided_text,
     teach,
-    tokenized,
 )
 from dreamgym_kit.recipes.nano.start import new_model
 from dreamgym_kit.settings.schema import ExperienceSettings, Settings
@@ -40,6 +38,7 @@ from dreamgym_kit.types import Split
 
 MADE: dict[str, Any] = json.loads((WEIGHTS / LEARNED_FILE).read_text(encoding="utf-8"))
 WORDS = read_learned(WEIGHTS).vocabulary.words()
+ORDER = "order_id@get_order<args.order_id>"
 SMALL = ExperiencePlan(
     seed=4,
     environments=6,
@@ -92,15 +91,14 @@ def test_the_page_says_what_lies_beside_the_weights() -> None:
 async def test_the_shipped_model_decides_what_the_desk_would() -> None:
     with closing(open_local(WEIGHTS)) as endpoint:
         learned = read_learned(WEIGHTS)
-        model = LearnedExperience(endpoint, learned, following=StateTracker(lambda _: ()))
+        model = LearnedExperience(endpoint, learned, programs=ProgramTracker(lambda _: (), {}))
         said = {
             status: read_decision(
-                (await model.words(f"cancel_order order.there yes order.status {status} done no"))[0]
+                (await model.words(f"cancel_order {ORDER}? true {ORDER}.status {status} done false"))[0]
             )
             for status in ("packed", "cancelled")
         }
         assert said["packed"].outcome == "ok"
-        assert said["packed"].changes == (("order.status", "cancelled"),)
         refusal = learned.vocabulary.tools["cancel_order"].form(said["cancelled"].outcome)
         assert refusal is not None
         assert "is already cancelled" in refusal
@@ -110,9 +108,8 @@ async def test_the_shipped_model_decides_what_the_desk_would() -> None:
 async def test_behind_a_server_of_vllm_it_says_the_same_as_in_process() -> None:
     """Records of real calls of every tool: equal words, as probable, and all of them decisions."""
     by_tool: dict[str, list[str]] = {}
-    vocabulary = read_learned(WEIGHTS).vocabulary
-    for one in met(mined(TRAIN_SEEDS[:3], calibrated=False)):
-        by_tool.setdefault(one.tool, []).append(" ".join(vocabulary.record(one.tool, one.facts)))
+    for one in lessons_of(TRAIN_SEEDS[:3]).lessons:
+        by_tool.setdefault(one.tool, []).append(" ".join(one.record))
     records = [text for some in by_tool.values() for text in list(dict.fromkeys(some))[:3]]
     assert len(by_tool) >= 10
     said: list[list[tuple[str, float]]] = []
@@ -151,20 +148,6 @@ def test_without_reasons_the_same_is_taught_but_why() -> None:
     assert with_reasons.vocabulary == bare.vocabulary
     assert card(MADE | {"reasons": False}).rstrip().endswith("--no-reasoning")
     assert "--no-reasoning" not in card(MADE)
-
-
-def test_an_unknown_change_leaves_the_end_open() -> None:
-    """Where nobody looked what changed, nothing after the outcome is taught, not even that it ends there."""
-    lessons = lessons_of(TRAIN_SEEDS[:4]).lessons
-    tokenizer = build_word_tokenizer(
-        sorted({word for one in lessons for word in (*one.record, *one.label.words())})
-    )
-
-    def ends(one: DecisionLesson) -> bool:
-        return tokenized(one, tokenizer).ids[-1] == tokenizer.eos_token_id
-
-    assert {ends(one) for one in lessons if one.label.changes is None} == {False}
-    assert {ends(one) for one in lessons if one.label.changes is not None} == {True}
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ pytest.importorskip("torch", reason="the extra train is not installed")
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.recipes.nano.build import Lessons, Progress, Shape
 from dreamgym_kit.recipes.nano.episodes import record
-from dreamgym_kit.recipes.nano.learn import learn, weigh
+from dreamgym_kit.recipes.nano.learn import learn
 from dreamgym_kit.recipes.nano.start import new_model
 from dreamgym_kit.recipes.nano.tokens import Stream, build_tokenizer
 
@@ -35,17 +35,3 @@ def test_lessons_lower_the_loss_and_equal_ones_end_equal() -> None:
 def test_fewer_rows_than_a_step_reads_are_refused_not_waited_for() -> None:
     with pytest.raises(UserError, match="8 episodes are too few: a step reads 34"):
         taught(Lessons(rows=40))
-
-
-def test_ids_and_choices_count_most_and_what_is_told_least() -> None:
-    lessons = Lessons(copied_weight=4, deciding_weight=3, told_weight=0.25)
-    row = next(row for row in ROWS if any(row.sampled))
-    ids, weights = weigh(row, stream, lessons)
-    words = stream.tokenizer.convert_ids_to_tokens(ids)
-    said = {(word, weight) for word, weight, mine in zip(words, weights, row.sampled, strict=True) if mine}
-    assert {weight for weight, mine in zip(weights, row.sampled, strict=True) if not mine} == {0.25}
-    assert ("<tool_call>", 3) in said
-    assert ("</tool_call>", 1) in said
-    assert all(weight == 3 for word, weight in said if word == "find_customer")
-    copied = set(stream.tokenizer.convert_ids_to_tokens(sorted(stream.copied)))
-    assert {weight for word, weight in said if word in copied} == {4}

@@ -65,12 +65,12 @@ def test_a_missing_extra_is_said_with_what_to_install(
 @each_row(
     ("arguments", "why"),
     [
-        (("otel:nowhere/spans.jsonl",), "-o otel:nowhere/spans.jsonl: name a file in a folder"),
-        (("otel:ftp://host/x",), "-o otel:ftp://host/x: name a file in a folder that is there, or an http"),
-        (("otel:.",), "-o otel:.: name a file"),
+        (("otel:nowhere/spans.jsonl",), "-o otel:nowhere/spans.jsonl: give a file in an existing folder"),
+        (("otel:ftp://host/x",), "-o otel:ftp://host/x: give a file in an existing folder, or an http"),
+        (("otel:.",), "-o otel:.: give a file"),
         (("otel:x.jsonl", "--otel-headers", "KEYS"), "a file has no headers"),
         (("x.md", "--otel-headers", "KEYS"), "--otel-headers goes with -o otel:URL"),
-        (("otel:http://u:p4ssw0rd@host",), "no user, key or query in the URL"),
+        (("otel:http://u:p4ssw0rd@host",), "remove user, key and query from the URL"),
     ],
 )
 def test_wrong_use_is_said_in_one_line_and_ends_with_2(
@@ -90,7 +90,7 @@ def test_what_is_no_file_is_never_replaced_by_one(write_run: Write, episode: Epi
     for form, name in itertools.product(("otel", "html"), ("pipe", "stdout")):
         done = kit("export", run, "-o", f"{form}:{tmp_path / name}")
         assert (done.returncode, done.stdout) == (2, ""), form
-        assert "is not a plain file, and is not replaced; name another one." in done.stderr
+        assert "is not a plain file and is not replaced; choose another path." in done.stderr
     assert (tmp_path / "pipe").is_fifo()
     assert (tmp_path / "stdout").is_symlink()
     assert not list(tmp_path.glob(".*.new"))

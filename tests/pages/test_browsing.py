@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pages.blocks import blocks
 from pages.conftest import Opener, Shown
 from pages.runs import call, double_refund, episode, many, run_directory, small_run
-from pages.schema import blocks
 
 from dreamgym_kit.report.page.writing import page_of
-from dreamgym_kit.report.summary import summarise
+from dreamgym_kit.report.summary import summarize
 from dreamgym_kit.report.terminal import render_run
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.types import Effect, UserTurn, Verdict
@@ -299,7 +299,7 @@ def test_the_page_rounds_as_the_terminal_does(open_page: Opener, counts: tuple[i
     """Half to even, and two failures in a thousand are never all of them."""
     good = [episode(f"g{number}") for number in range(counts[0])]
     bad = [episode(f"b{number}", verdict=Verdict.FAILED, reason="no") for number in range(counts[1])]
-    summary = summarise([*good, *bad], {"mode": "dream"})
+    summary = summarize([*good, *bad], {"mode": "dream"})
     line = next(line for line in render_run(summary).splitlines() if line.startswith("  Pass rate"))
     rate, low, high = re.findall(r"([0-9]+)% of [0-9]+ tasks .95% CI ([0-9]+)-([0-9]+)%", line)[0]
     shown = open_page([*good, *bad]).text("#verdict").replace("\u2009", " ").replace("\u00a0", " ")

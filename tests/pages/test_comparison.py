@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pages.blocks import blocks
 from pages.conftest import Opener
 from pages.payloads import PAYLOADS
 from pages.runs import call, episode, run_directory
-from pages.schema import blocks
 
 from dreamgym_kit.report.comparing import Comparison, compared, render_comparison
 from dreamgym_kit.report.page.writing import comparison_block, comparison_page
-from dreamgym_kit.report.summary import summarise
+from dreamgym_kit.report.summary import summarize
 from dreamgym_kit.types import Effect, Episode, Finding, Verdict
 
 LOOP = Finding("loop", "ran in circles", (1,), "critical")
@@ -38,7 +38,7 @@ def runs(names: Iterable[str]) -> tuple[list[Episode], list[Episode]]:
 
 def found(names: Iterable[str], **more: Any) -> Comparison:
     before, after = runs(names)
-    sides = (summarise(before, MANIFEST), summarise(after, {"matters": {"mode": "dream", "seed": 3}}))
+    sides = (summarize(before, MANIFEST), summarize(after, {"matters": {"mode": "dream", "seed": 3}}))
     return compared(*sides, names=("runs/before", "runs/after"))
 
 
@@ -73,7 +73,7 @@ def test_page_terminal_and_json_tell_the_same() -> None:
 
 
 def test_every_number_is_finite_and_nothing_in_common_is_a_page_too() -> None:
-    nothing = compared(summarise([], MANIFEST), summarise([], MANIFEST), names=("a", "b"))
+    nothing = compared(summarize([], MANIFEST), summarize([], MANIFEST), names=("a", "b"))
     page = comparison_block(nothing)["compare"]
     assert isinstance(page, dict)
     assert (page["figures"], page["tasks"]) == ([], [])

@@ -9,9 +9,11 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
+from pages.blocks import blocks, unpacked
 from pages.payloads import PAYLOADS
-from pages.runs import hostile, many, run_directory, small_run
+from pages.runs import call, episode, hostile, many, run_directory, small_run
 
+from dreamgym_kit.report.page.gathering import Steps, packed
 from dreamgym_kit.report.page.writing import SCRIPTS, as_block, page_of, script_text, source
 from dreamgym_kit.rollout.rundir import RunDirectory
 
@@ -105,3 +107,19 @@ def test_the_script_builds_no_markup_and_asks_nobody() -> None:
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text)
     assert not re.search(r"set(Timeout|Interval)\(\s*['\"`]", text)
     assert "</script" not in script_text()
+
+
+def test_what_is_long_is_cut_and_all_episodes_stay_in_their_order(tmp_path: Path) -> None:
+    long = episode("x" * 300, transitions=(call(1, "read", {}, "y" * 10_000_000),))
+    html = html_of(run_directory(tmp_path, [long, *reversed(list(many(170)))]))
+    assert [one["id"] for one in unpacked(html)] == [one["id"] for one in blocks(html)[0]["episodes"]]
+    assert len(html) < 1_500_000
+
+
+def test_what_a_page_has_no_room_for_is_the_steps_of_dull_successes(tmp_path: Path) -> None:
+    episodes = [Steps.of({"id": str(n), "x": str(n) * 50}, dull=n in (1, 3)) for n in range(5)]
+    whole = sum(len(one.squeezed) for one in episodes) * 4 / 3
+    assert packed(episodes).left_out == 0
+    less = packed(episodes, most_bytes=int(whole * 0.7))
+    assert less.left_out == 2
+    assert packed(episodes, most_bytes=0).left_out == 5

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from each_row import each_row
+from pages.blocks import blocks, report_of, unpacked
 from pages.runs import CURVE, episode, judged_run, many, run_directory, small_run
-from pages.schema import Report, blocks, unpacked
 
 from dreamgym_kit.report.page.overview import rules_to_json
 from dreamgym_kit.report.page.writing import page_of
-from dreamgym_kit.report.summary import curve_from_json, summarise
+from dreamgym_kit.report.summary import curve_from_json, summarize
 from dreamgym_kit.report.terminal import episode_list, render_run
 from dreamgym_kit.rollout.rundir import MANIFESTS, RunDirectory
 from dreamgym_kit.types import Episode, Verdict
@@ -31,16 +31,16 @@ def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_the_page_tells_what_json_and_terminal_tell(directory: Path) -> None:
     opened = RunDirectory.open(directory)
     curve = curve_from_json(opened.read_report() or {})
-    summary = summarise(opened.episodes(), MANIFESTS.write(opened.manifest), curve)
+    summary = summarize(opened.episodes(), MANIFESTS.write(opened.manifest), curve)
     told, text = summary.to_json(), " ".join(render_run(summary).split())
-    report = Report.model_validate(blocks(page_of(opened, place="r").html)[0])
+    report = report_of(page_of(opened, place="r").html)
     verdict = report.verdict
     assert f"{verdict.word} {verdict.counted}" == " ".join(told["headline"].split())
     assert f"{verdict.word} {verdict.counted}" in text
     assert verdict.verdict == told["verdict"]
     rate = {name: told["pass_rate"][name] for name in ("value", "low", "high")}
     assert {"value": verdict.rate, "low": verdict.low, "high": verdict.high} == rate
-    counts = {**verdict.counts, "errors": verdict.counts["error"]}
+    counts = {**vars(verdict.counts), "errors": verdict.counts.error}
     assert all(counts[name] == count for name, count in told["counts"].items())
     for _, fact in verdict.facts:
         assert " ".join(fact.split()) in text
@@ -50,7 +50,7 @@ def test_the_page_tells_what_json_and_terminal_tell(directory: Path) -> None:
     assert [(group.kind, group.text, group.count) for group in report.findings] == [
         (group["kind"], group["text"], group["count"]) for group in told["findings"]
     ]
-    assert [list(point) for point in report.trust.curve] == [
+    assert [list(point) for point in getattr(report.trust, "curve", [])] == [
         [point["confidence"], point["answered"], point["exact"]] for point in told["fidelity"]["curve"]
     ]
     for part, spend in told["cost"]["dream"].items():
@@ -60,7 +60,7 @@ def test_the_page_tells_what_json_and_terminal_tell(directory: Path) -> None:
     listed = episode_list(summary)
     for line, said in zip(report.episodes, told["list"], strict=True):
         assert (line.id, line.verdict, line.reason) == (said["id"], said["verdict"], said["reason"])
-        assert bool(line.bad) == (said["anomaly"] is not None)
+        assert bool(getattr(line, "bad", None)) == (said["anomaly"] is not None)
         assert len(line.path.split()) == said["calls"]
         assert line.id in listed
 
@@ -73,7 +73,7 @@ def test_the_rules_say_together_what_the_verdict_says(
 ) -> None:
     manifest = {"matters": {"mode": mode}, "gate": {"fail_on": list(asked)}}
     for episodes in (small_run(), [episode("a", violations=violations)], []):
-        summary = summarise(episodes, manifest)
+        summary = summarize(episodes, manifest)
         rules = rules_to_json(summary)
         assert all(rule["passed"] is not False for rule in rules) == (summary.verdict is Verdict.PASSED)
         if any(line.violations for line in episodes):

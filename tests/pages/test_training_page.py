@@ -2,14 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import pytest
-from each_row import each_row
+from pages.blocks import blocks
 from pages.conftest import Opener
 from pages.payloads import PAYLOADS
-from pages.schema import Run, Strict, blocks
-from pydantic import Field
 from training.loop_doubles import Planted
 from training.trained_runs import trained_run, training_in
 
@@ -23,54 +21,6 @@ _CUT = """[...document.querySelectorAll('figure svg text')].filter((text) => {
   const mine = text.getBoundingClientRect(), whole = text.ownerSVGElement.getBoundingClientRect();
   return mine.left < whole.left - 0.5 || mine.right > whole.right + 0.5;
 }).map((text) => text.textContent)"""
-
-
-class Line(Strict):
-    name: str
-    last: str
-    values: list[float | None]
-
-
-class Mark(Strict):
-    step: int
-    at: tuple[float, float, float]
-    told: str
-
-
-class Curve(Strict):
-    key: Annotated[str, Field(pattern=r"^[a-z_]+$")]
-    title: str
-    note: str
-    share: bool
-    stacked: bool
-    most: Annotated[float, Field(gt=0)]
-    lines: list[Line]
-    marks: list[Mark]
-    corridor: tuple[float | None, float | None] | None
-
-
-class AlarmTold(Strict):
-    name: str
-    text: str
-    step: int
-
-
-class Block(Strict):
-    stamp: str
-    sign: Literal["passed", "failed", "inconclusive", "look"]
-    sentence: str
-    facts: list[tuple[str, str]]
-    steps: list[int]
-    curves: list[Curve]
-    alarm: AlarmTold | None
-
-
-class Page(Strict):
-    schema_: Annotated[Literal[2], Field(alias="schema")]
-    kind: Literal["train"]
-    run: Run
-    training: Block
-    manifest: list[tuple[str, str]]
 
 
 def page_in(root: Path, training: Training) -> Path:
@@ -112,13 +62,6 @@ def hostile(_: Path) -> Training:
 KINDS = [whole, stopped, begun, one_step, hostile]
 
 
-@each_row("made", KINDS)
-def test_every_training_gives_data_of_the_schema(tmp_path: Path, made: Callable[[Path], Training]) -> None:
-    page = Page.model_validate(blocks(page_in(tmp_path, made(tmp_path)).read_text("utf-8"))[0])
-    for curve in page.training.curves:
-        assert all(len(line.values) == len(page.training.steps) for line in curve.lines)
-
-
 @pytest.mark.parametrize("made", KINDS)
 class TestDrawn:
     pytestmark = pytest.mark.browser
@@ -133,6 +76,8 @@ class TestDrawn:
         assert shown.ask("document.querySelectorAll('h1').length") == 1
         told = blocks(shown.path.read_text("utf-8"))[0]["training"]
         assert shown.ask("document.querySelectorAll('figure').length") == len(told["curves"])
+        for curve in told["curves"]:
+            assert all(len(line["values"]) == len(told["steps"]) for line in curve["lines"])
         assert shown.ask("document.querySelectorAll('img, iframe, link, script[src]').length") == 0
 
     def test_no_word_of_a_drawing_is_cut_off(

@@ -69,7 +69,7 @@ def test_not_called_names_the_call_that_was() -> None:
     assert ran.not_called("refund_payment", payment="p2")
     said = said_by(ran.not_called, "refund_*")
     assert said.startswith(
-        "refund_* was called, and should not have been: refund_payment(payment='p1', amount=40.0), step 2"
+        "refund_* was called, but should not have been: refund_payment(payment='p1', amount=40.0), step 2"
     )
 
 
@@ -126,7 +126,9 @@ def test_effects_are_what_would_have_changed_the_world_failed_or_not() -> None:
     assert [one.tool for one in ran.effects] == ["refund_payment", "delete_account"]
     assert ran.would_write("refund_payment", payment="p1")
     assert ran.would_write()
-    assert "2 calls would have changed the world, first refund_payment(" in said_by(ran.would_write_nothing)
+    assert "2 calls would have changed the environment, first refund_payment(" in said_by(
+        ran.would_write_nothing
+    )
     assert "get_payment would not have changed anything: step 1 changed nothing" in said_by(
         ran.would_write, "get_payment"
     )

@@ -39,7 +39,7 @@ def test_without_a_cassette_the_test_fails_and_says_how_to_record(project, run, 
     said.stdout.fnmatch_lines(
         [
             "get_order(order_id='o1') is not in the cassette: get_order was never recorded",
-            "there is no cassette cassettes/test_orders/test_cancels.jsonl*REAL tools:",
+            "cassettes/test_orders/test_cancels.jsonl does not exist*REAL tools:",
             '  pytest "test_orders.py::test_cancels" --dream-record=once',
         ]
     )
@@ -281,7 +281,7 @@ def test_an_agent_that_breaks_fails_the_test_and_is_not_recorded(project, run, t
     said.assert_outcomes(failed=1)
     said.stdout.fnmatch_lines(
         [
-            "the agent did not come to its end*RuntimeError: down*nothing was recorded",
+            "the agent did not finish*RuntimeError: down*nothing was recorded",
             '  *agent.py:* in _generate: raise RuntimeError("down")*',
         ]
     )
@@ -344,7 +344,7 @@ def test_writes_of_the_agent_itself_are_refused(project, run, touched) -> None:
     project.makepyfile(test_orders=CANCELS)
     said = run()
     said.assert_outcomes(failed=1)
-    said.stdout.fnmatch_lines(["something real was about to run, and was refused: *"])
+    said.stdout.fnmatch_lines(["a real call was blocked: *"])
     assert touched() == []
 
 
@@ -372,29 +372,11 @@ def test_a_thread_that_outlives_the_test_is_told_of(project, run, touched) -> No
     assert touched() == ["get o7"]
 
 
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_replays_are_the_same_bytes(project, run, touched) -> None:
-    keeps = """
-        import json
-        with open("seen", "a") as file:
-            file.write(json.dumps(episode.to_json()) + str(episode) + chr(0))
-    """
-    project.makepyfile(test_orders=CANCELS.rstrip() + keeps)
-    run("--dream-record=once").assert_outcomes(passed=1)
-    (project.path / "seen").unlink()
-    for _ in range(3):
-        run().assert_outcomes(passed=1)
-    first, second, third, _ = (project.path / "seen").read_text().split("\0")
-    assert first == second == third
-    assert "cancel_order" in first
-
-
 def test_an_ini_that_says_nothing_known_stops_the_session(project, run, touched) -> None:
     project.makepyfile(test_orders=CANCELS)
     said = run("-o", "dream_record=always")
     assert said.ret == pytest.ExitCode.USAGE_ERROR
-    said.stderr.fnmatch_lines(["*dream_record: 'always' is none of none, once, new, all"])
+    said.stderr.fnmatch_lines(["*dream_record: 'always' is not one of none, once, new, all"])
 
 
 def test_the_header_says_that_real_tools_run(project, run, touched) -> None:
@@ -430,7 +412,7 @@ def test_a_buffer_answers_what_the_cassette_does_not(project, run, touched) -> N
     said = run()
     said.assert_outcomes(passed=1, failed=2)
     said.stdout.fnmatch_lines(
-        ["get_order(order_id='o1') is not in the cassette: *", "buffer: there is no *shpo.db*"]
+        ["get_order(order_id='o1') is not in the cassette: *", "buffer: *shpo.db does not exist*"]
     )
     assert touched() == before
 

@@ -118,7 +118,7 @@ def test_a_run_while_another_is_on_is_told_so_and_does_the_other_no_harm(project
 
         def test_inside(dream):
             def get_order(order_id):
-                with pytest.raises(pytest.fail.Exception, match="another run of this test is on"):
+                with pytest.raises(pytest.fail.Exception, match="another run of this test is active"):
                     dream.run(graph, "cancel o2", mocks=SAID)
                 return {}
 
@@ -177,7 +177,7 @@ def test_what_nobody_can_say_to_an_agent_is_told_in_one_line(project, run, touch
 
         @pytest.mark.parametrize("said", [None, 5, b"x"])
         def test_wrong(dream, said):
-            with pytest.raises(pytest.fail.Exception, match="say a text, a list of messages"):
+            with pytest.raises(pytest.fail.Exception, match="pass a text, a list of messages"):
                 dream.run(graph, said)
         """
     )
@@ -233,7 +233,7 @@ def test_a_cassette_that_is_no_file_is_named(project, run, touched) -> None:
         path.mkdir(parents=True)
         said = run()
         said.assert_outcomes(failed=1)
-        said.stdout.fnmatch_lines([f"{path}: is no file; remove it, and record the test again"])
+        said.stdout.fnmatch_lines([f"{path}: is not a file; remove it and record the test again"])
         path.rmdir()
     assert touched() == []
 

@@ -108,12 +108,3 @@ def test_pytest_finds_the_plugin_by_its_entry_point() -> None:
     assert declared == {"dreamgym": PLUGIN[1]}
     packaged = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["dependencies"]
     assert not any(one.startswith("pytest") for one in packaged)
-
-
-@pytest.mark.slow
-def test_parallel_workers_record_nothing_in_ci_that_only_addopts_ask_for(project: pytest.Pytester) -> None:
-    project.makepyfile(test_orders=TESTS)
-    asked = {"CI": "1", "PYTEST_ADDOPTS": "--dream-record=once"}
-    done = session(project, "-p", "xdist", "-n", "2", "-k", "alone", **asked)
-    assert "4 failed" in done.stdout, done.stdout
-    assert not (project.path / "touched").exists()

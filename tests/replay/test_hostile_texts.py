@@ -9,7 +9,6 @@ from each_row import each_row
 
 from dreamgym_kit.adapters.models.local import parse_answer
 from dreamgym_kit.bounded_json import read_json
-from dreamgym_kit.dream.state.sentences import form
 from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.replay.redaction import PRESETS, Redactor, parse_rules
 
@@ -68,17 +67,3 @@ def test_calls_are_read_from_an_answer_with_and_without_an_end() -> None:
     assert [call.name for call in said.calls] == ["get", "get"]
     assert parse_answer(f"{one}<tool_call>", "t").calls == ()
     assert parse_answer("<tool_call>" + " " * 1000, "t").content.startswith("<tool_call>")
-
-
-@each_row(
-    ("spelled", "told"),
-    [
-        ("{$answer:{error:not there,error_type:KeyError}}", "the failure 'not there'"),
-        ("{$answer:{content:a,error:b,error:c,error_type:null}}", "the failure 'c'"),
-        ("{$answer:{error:x,error_type:{a}}}", "{$answer:{error:x,error_type:{a}}}"),
-        ("{$answer:{content:a}}", "{$answer:{content:a}}"),
-        ("s", "a text"),
-    ],
-)
-def test_the_form_of_a_failure_is_told_by_its_words(spelled: str, told: str) -> None:
-    assert form(spelled) == told

@@ -106,11 +106,11 @@ def test_the_salt_lies_beside_the_buffer_for_its_owner_alone(
     store.put([row(MASKER, {"user": "eva", "password": "x"}, "welcome", 1)])
     store.close()
     monkeypatch.setattr("os.link", lambda *_: os.stat("/proc/self/none"))  # an OSError: no links there
-    with pytest.warns(UserWarning, match="Copy the b.db.salt that lay beside"):
+    with pytest.warns(UserWarning, match="Overwrite it with the b.db.salt"):
         assert salt_of(store, Settings()) not in (None, first, salt_of(None, Settings()))
     assert [one.name for one in tmp_path.iterdir() if "salt" in one.name] == ["b.db.salt"]
     path.write_text("no salt")
-    with pytest.raises(UserError, match="is no salt"):
+    with pytest.raises(UserError, match="is not a salt"):
         salt_of(store, Settings())
 
 

@@ -6,11 +6,7 @@ from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamgym_kit.report.episode import render_episode
 from dreamgym_kit.report.sanitize import clean, cut_middle, one_line, shown
-from dreamgym_kit.report.summary import summarise
-from dreamgym_kit.report.terminal import episode_list, finding_list, render_run, tool_table
-from dreamgym_kit.types import Answer, Call, Effect, Environment, Episode, Finding, Transition, Verdict
 
 ATTACKS = {
     "colour": "\x1b[31mred\x1b[0m",
@@ -65,37 +61,3 @@ def test_shown_text_fits_its_width(text: str, width: int) -> None:
 def test_text_is_cut_in_the_middle() -> None:
     assert cut_middle("refund of order A-1416 refused", 20) == "refund of... refused"
     assert len(cut_middle("x" * 10_000_000, 30)) == 30
-
-
-@each_row("attack", ATTACKS.values(), ids=ATTACKS)
-def test_attacks_in_every_field_leave_every_screen_clean(attack: str) -> None:
-    call = Call(f"tool{attack}", {f"key{attack}": attack, "more": [attack]}, call_id=attack)
-    steps = (
-        Transition(call, Answer(content=attack), Effect.DESTRUCTIVE, attack, 1),
-        Transition(call, Answer(error=attack, error_type=attack), Effect.READ, attack, 2),
-    )
-    episode = Episode(
-        id=f"id{attack}",
-        task=attack,
-        repeat=1,
-        environment=Environment(attack),
-        verdict=Verdict.FAILED,
-        reason=attack,
-        transitions=steps,
-        messages=({"role": "user", "content": attack}, {"role": "assistant", "content": attack}),
-        violations=(attack,),
-        findings=(Finding(attack, attack, (1,), "critical"), Finding("loop", attack)),
-        counts={attack: 3},
-        stop="violation",
-    )
-    summary = summarise([episode], {})
-    screens = [
-        render_run(summary),
-        tool_table(summary),
-        finding_list(summary),
-        episode_list(summary),
-        render_episode(episode),
-    ]
-    for screen in screens:
-        assert screen.replace("\n", "").isascii()
-        assert screen.replace("\n", "").isprintable(), ascii(screen)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from dreamgym_kit.report.comparing import Comparison, compared, render_comparison
-from dreamgym_kit.report.summary import RunMetrics, summarise
+from dreamgym_kit.report.summary import RunMetrics, summarize
 from dreamgym_kit.trust.comparison import Conclusion
 from dreamgym_kit.types import (
     Answer,
@@ -41,7 +41,7 @@ def run(
             episodes.append(
                 Episode(f"{task}.{repeat}", task, repeat, Environment(), VERDICTS[sign], "because", **more)
             )
-    return summarise(episodes, {"matters": {"mode": "dream", "seed": seed}})
+    return summarize(episodes, {"matters": {"mode": "dream", "seed": seed}})
 
 
 def found(before: RunMetrics, after: RunMetrics) -> Comparison:

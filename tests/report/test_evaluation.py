@@ -6,7 +6,7 @@ from typing import Any
 from each_row import each_row
 
 from dreamgym_kit.report.evaluation import Evaluation, Scores, evaluated, render_evaluation, scores_of
-from dreamgym_kit.report.summary import summarise
+from dreamgym_kit.report.summary import summarize
 from dreamgym_kit.types import Environment, Episode, Task, Verdict
 
 VERDICTS = {".": Verdict.PASSED, "x": Verdict.FAILED, "-": Verdict.INCONCLUSIVE}
@@ -23,7 +23,7 @@ def scores(
     facts = {"mode": mode, "matters": {"mode": mode, "n": n}, "about": {"tasks": len(marks)}, **more}
     tasks = [Task(task, {}, meta={"family": task.partition("-")[0]}) for task in marks]
     return scores_of(
-        summarise(episodes, facts), tasks, run="runs/a", directory="/somewhere/runs/a", agent=agent
+        summarize(episodes, facts), tasks, run="runs/a", directory="/somewhere/runs/a", agent=agent
     )
 
 

@@ -10,7 +10,7 @@ from each_row import each_row
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.report.documents import code, junit, markdown, plain
 from dreamgym_kit.report.gate_rules import gate_from_record, gate_to_record, unmatched
-from dreamgym_kit.report.summary import RunMetrics, summarise
+from dreamgym_kit.report.summary import RunMetrics, summarize
 from dreamgym_kit.report.terminal import render_run
 from dreamgym_kit.settings.schema import NO_GATE, GateSettings
 from dreamgym_kit.types import (
@@ -48,7 +48,7 @@ def run(gate: GateSettings | None = None, *more: Episode, **facts: object) -> Ru
         *more,
     ]
     record = gate_to_record(gate or NO_GATE)
-    return summarise(episodes, {"mode": "dream", "graph": "desk:graph", "gate": record, **facts})
+    return summarize(episodes, {"mode": "dream", "graph": "desk:graph", "gate": record, **facts})
 
 
 ASKS_NOTHING = {"min_pass_rate": None, "max_inconclusive": None}
@@ -148,7 +148,7 @@ def test_the_verdict_of_a_run_is_the_worst_of_its_broken_rules() -> None:
         ([*good, *dim, *error], Verdict.ERROR, 4),
         ([*good, *dim, *error, *failed], Verdict.FAILED, 1),
     ):
-        summary = summarise(met, {"mode": "dream", "gate": gate_to_record(GateSettings())})
+        summary = summarize(met, {"mode": "dream", "gate": gate_to_record(GateSettings())})
         assert (summary.verdict, summary.exit_code) == (verdict, expected)
 
 
@@ -169,7 +169,7 @@ def test_more_than_a_tenth_of_inconclusive_episodes_makes_the_run_inconclusive(
 ) -> None:
     dim = [episode(f"d{n}", verdict=Verdict.INCONCLUSIVE, reason="?") for n in range(inconclusive)]
     good = [episode(f"g{n}") for n in range(of - inconclusive)]
-    summary = summarise([*dim, *good], {"mode": "dream", "gate": gate_to_record(GateSettings())})
+    summary = summarize([*dim, *good], {"mode": "dream", "gate": gate_to_record(GateSettings())})
     assert summary.verdict is verdict
 
 
@@ -204,11 +204,11 @@ def test_contradictions_count_answers_and_judges() -> None:
 def test_a_run_that_was_stopped_or_has_nothing_conclusive_is_inconclusive() -> None:
     assert run(gate_of_rules(max_usd=9.0), not_run=4, stopped="budget").verdict is Verdict.INCONCLUSIVE
     assert run(gate_of_rules(), not_run=4).verdict is Verdict.INCONCLUSIVE
-    nothing = summarise([], {"mode": "dream", "gate": gate_to_record(GateSettings())})
+    nothing = summarize([], {"mode": "dream", "gate": gate_to_record(GateSettings())})
     assert (nothing.verdict, nothing.exit_code) == (Verdict.INCONCLUSIVE, 3)
     dim = [episode("dim", verdict=Verdict.INCONCLUSIVE, reason="?")]
     allowed = gate_to_record(GateSettings(max_inconclusive=1.0))
-    assert summarise(dim, {"mode": "dream", "gate": allowed}).verdict is Verdict.INCONCLUSIVE
+    assert summarize(dim, {"mode": "dream", "gate": allowed}).verdict is Verdict.INCONCLUSIVE
 
 
 def test_the_gate_in_a_manifest_reads_back_the_same() -> None:
@@ -234,8 +234,8 @@ def test_the_gate_of_an_older_run_is_mapped_and_asks_for_nothing_more_than_it_di
     assert gate_from_record({"success": 0.5}) == GateSettings(min_pass_rate=0.5, max_inconclusive=None)
     assert gate_from_record({}, judges=False) == NO_GATE
     failed = episode("bad", verdict=Verdict.FAILED, reason="no")
-    assert summarise([failed], {"mode": "dream", "gate": {}}).verdict is Verdict.FAILED
-    assert summarise([failed], {"mode": "record", "gate": {}}).verdict is Verdict.PASSED
+    assert summarize([failed], {"mode": "dream", "gate": {}}).verdict is Verdict.FAILED
+    assert summarize([failed], {"mode": "record", "gate": {}}).verdict is Verdict.PASSED
 
 
 def look(name: str) -> str:
@@ -334,7 +334,7 @@ def test_a_killed_run_is_not_judged_by_the_few_episodes_that_ended() -> None:
     good = [episode("good", "get_order"), episode("also", "get_order")]
 
     def killed(gate: GateSettings) -> RunMetrics:
-        return summarise(good, {"mode": "dream", "graph": "g", "gate": gate_to_record(gate), **asked})
+        return summarize(good, {"mode": "dream", "graph": "g", "gate": gate_to_record(gate), **asked})
 
     summary = killed(GateSettings())
     assert summary.headline == ("INCONCLUSIVE (unfinished)  2 passed, 0 failed, 0 inconclusive, 0 errors")
@@ -345,7 +345,7 @@ def test_a_killed_run_is_not_judged_by_the_few_episodes_that_ended() -> None:
 @each_row("verdict", list(Verdict))
 def test_markdown_and_terminal_begin_with_the_same_verdict(verdict: Verdict) -> None:
     gate = {"mode": "dream", "gate": gate_to_record(GateSettings())}
-    summary = summarise([episode("one", verdict=verdict, reason="why")], gate)
+    summary = summarize([episode("one", verdict=verdict, reason="why")], gate)
     assert summary.verdict is verdict
     assert render_run(summary).startswith(f"{verdict.upper()}  ")
     assert markdown(summary, str).startswith(f"## {verdict.upper()} ")
@@ -364,7 +364,7 @@ def test_markdown_and_terminal_begin_with_the_same_verdict(verdict: Verdict) -> 
 def test_a_figure_is_never_rounded_onto_the_limit_that_it_misses(
     gate: dict[str, object], broken: str
 ) -> None:
-    summary = summarise(
+    summary = summarize(
         [episode("a", elapsed_s=1.4, cost_usd=0.004)], {"gate": gate_to_record(gate_of_rules(**gate))}
     )
     lines = {"min_pass_rate": (2998, 334, 0), "max_inconclusive": (9000, 0, 1002)}.get(next(iter(gate)))
@@ -383,9 +383,9 @@ def test_a_name_in_the_gate_that_fits_nothing_is_told_beside_its_rule() -> None:
     tools, kinds = ["delete_user", "send_mail"], ["repeated_write", "loop"]
     slips = unmatched(gate, tools, kinds)
     assert [sentence for _, sentence in slips] == [
-        "gate: forbid 'delet_user' fits no tool of this graph; did you mean 'delete_user'?",
-        "gate: max_calls_per_tool 'Send_mail' fits no tool of this graph; did you mean 'send_mail'?",
-        "gate: fail_on 'repeatd_write' fits no kind of finding; did you mean 'repeated_write'?",
+        "gate: forbid 'delet_user' matches no tool of this graph; did you mean 'delete_user'?",
+        "gate: max_calls_per_tool 'Send_mail' matches no tool of this graph; did you mean 'send_mail'?",
+        "gate: fail_on 'repeatd_write' matches no kind of finding; did you mean 'repeated_write'?",
     ]
     names = [pattern for pattern, _ in slips]
     measured = {rule.key: rule.measured for rule in run(gate, unmatched=names).rules()}
@@ -405,7 +405,7 @@ def test_a_rule_that_a_thousand_tools_break_names_a_few() -> None:
 def test_two_failures_in_a_thousand_are_never_all_of_them() -> None:
     good = [episode(f"t{number}") for number in range(1000)]
     bad = [episode(f"b{number}", verdict=Verdict.FAILED, reason="no") for number in range(2)]
-    summary = summarise([*good, *bad], {"mode": "dream"})
+    summary = summarize([*good, *bad], {"mode": "dream"})
     assert "99% of 1,002 tasks (95% CI 99-100%, by task)" in render_run(summary)
     assert "| Pass rate | 99% of 1,002 tasks " in markdown(summary, str).replace("\\", "")
 
@@ -413,4 +413,4 @@ def test_two_failures_in_a_thousand_are_never_all_of_them() -> None:
 def test_a_gate_that_somebody_edited_in_a_run_is_refused_in_words() -> None:
     for said in ({"success": "x"}, {"forbid": 5}, {"max": [1]}, {"fail_on": {"a": 1}}, {"max_errors": None}):
         with pytest.raises(UserError, match="the run's own gate: gate"):
-            summarise([episode("a")], {"mode": "dream", "gate": said}).rules()
+            summarize([episode("a")], {"mode": "dream", "gate": said}).rules()

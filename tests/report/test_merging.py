@@ -68,7 +68,7 @@ def test_a_merged_run_that_was_resumed_itself_is_not_merged_over(tmp_path: Path)
     whole = merge_runs(shards, tmp_path / "whole").directory
     with Journal(whole / EPISODES) as journal:
         journal.append(replace(lost, verdict=Verdict.PASSED, reason="done", stop="finished", attempt=2))
-    with pytest.raises(UserError, match="was resumed after it was merged"):
+    with pytest.raises(UserError, match="was resumed after the merge"):
         merge_runs(shards, whole)
     assert [one.verdict for one in RunDirectory.open(whole).episodes()] == [Verdict.PASSED] * 2
 
@@ -103,7 +103,7 @@ def test_logs_of_any_length_are_merged_by_the_clock(tmp_path: Path) -> None:
 
 def test_a_name_that_no_run_directory_can_have_is_told(tmp_path: Path) -> None:
     shards = [shard(tmp_path, 1, ["a"]), shard(tmp_path, 2, ["b"])]
-    with pytest.raises(UserError, match=r"v1\.2: no name of a run directory; take letters"):
+    with pytest.raises(UserError, match=r"v1\.2: not a name for a run directory; use letters"):
         merge_runs(shards, tmp_path / "v1.2")
     assert {path.name for path in tmp_path.iterdir()} == {"shard-1", "shard-2"}
 
@@ -115,4 +115,4 @@ def test_a_shard_that_is_not_finished_is_told_and_nothing_is_left(tmp_path: Path
 
 def test_an_episode_that_two_shards_have_is_told_and_nothing_is_left(tmp_path: Path) -> None:
     told = merged_error(tmp_path, shard(tmp_path, 1, ["a"]), shard(tmp_path, 2, ["a"]))
-    assert "has episode 'a.1', which another shard has too" in told
+    assert "has episode 'a.1', also in another shard" in told

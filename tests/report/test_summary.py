@@ -12,7 +12,7 @@ from dreamgym_kit.report.documents import junit, markdown
 from dreamgym_kit.report.headline import causes, format_coverage, format_faults, format_findings, headline
 from dreamgym_kit.report.metrics import TrustPoint
 from dreamgym_kit.report.percent import format_interval, format_points
-from dreamgym_kit.report.summary import RunMetrics, curve_from_json, summarise
+from dreamgym_kit.report.summary import RunMetrics, curve_from_json, summarize
 from dreamgym_kit.report.terminal import episode_list, render_run, verdict
 from dreamgym_kit.types import (
     Answer,
@@ -56,7 +56,7 @@ def double_refund(task: str, repeat: int = 1) -> Episode:
 
 
 def test_verdicts_are_counted_and_inconclusive_is_neither() -> None:
-    summary = summarise(
+    summary = summarize(
         [episode("a"), episode("b", verdict=Verdict.FAILED), episode("c", verdict=Verdict.INCONCLUSIVE)],
         DREAM,
     )
@@ -66,12 +66,12 @@ def test_verdicts_are_counted_and_inconclusive_is_neither() -> None:
 
 
 def test_with_nothing_decided_there_is_no_rate() -> None:
-    summary = summarise([episode("a", verdict=Verdict.INCONCLUSIVE)], DREAM)
+    summary = summarize([episode("a", verdict=Verdict.INCONCLUSIVE)], DREAM)
     assert (summary.rate, summary.interval) == (None, None)
 
 
 def test_tools_are_counted_with_the_irreversible_ones_first() -> None:
-    summary = summarise([double_refund("a"), double_refund("b")], DREAM)
+    summary = summarize([double_refund("a"), double_refund("b")], DREAM)
     assert [tool.name for tool in summary.tools] == ["refund_payment", "get_payment"]
     refunds = summary.tools[0]
     assert (refunds.calls, refunds.episodes, refunds.repeated, refunds.wrong) == (4, 2, 2, 2)
@@ -82,7 +82,7 @@ def test_a_call_that_two_findings_point_at_is_wrong_once() -> None:
     twice = episode(
         "a", transitions=(refund(1), refund(2)), findings=(REPEATED, Finding("x", "y", (2,), "critical"))
     )
-    assert summarise([twice], DREAM).tools[0].wrong == 1
+    assert summarize([twice], DREAM).tools[0].wrong == 1
 
 
 def test_trust_leaves_out_what_was_not_dreamt() -> None:
@@ -94,7 +94,7 @@ def test_trust_leaves_out_what_was_not_dreamt() -> None:
         step(5, "track", source=Source.DERIVED),
         step(6, "track", source=Source.UNANSWERED),
     )
-    summary = summarise([episode("a", transitions=steps)], DREAM)
+    summary = summarize([episode("a", transitions=steps)], DREAM)
     assert summary.grounded == 0.5
     assert summary.weakest is not None
     assert (summary.weakest.name, summary.weakest.grounded, summary.weakest.dreamt) == ("track", 1, 3)
@@ -107,47 +107,47 @@ def test_what_was_presumed_does_not_rest_on_recordings_and_the_line_tells_what_d
     sure = [step(1, "track", source=recorded), step(2, "track", source=composed)]
     low = step(3, "pay", source=composed)
     guessed = replace(low, answer=replace(low.answer, confidence=0.49))
-    summary = summarise([episode("a", transitions=(*sure, guessed, guessed))], DREAM)
+    summary = summarize([episode("a", transitions=(*sure, guessed, guessed))], DREAM)
     assert (summary.grounded, summary.presumed) == (0.5, 2)
     assert format_coverage(summary) == (
         "50% of 4 calls answered from recordings and rules: 1 recorded, 3 derived, 2 of these presumed; "
         "weakest: pay (0 of 2)"
     )
     assert summary.to_json()["coverage"]["presumed"] == 2
-    only = summarise([episode("a", transitions=(sure[0],))], DREAM)
+    only = summarize([episode("a", transitions=(sure[0],))], DREAM)
     assert format_coverage(only) == "100% of 1 call answered from recordings: 1 recorded"
 
 
 def test_a_real_call_in_a_dream_fails_the_run_and_in_a_recording_it_is_the_purpose() -> None:
     real = episode("a", transitions=(refund(1, Source.REAL),))
-    dreamt = summarise([real], DREAM)
+    dreamt = summarize([real], DREAM)
     assert (dreamt.verdict, dreamt.exit_code, dreamt.real_calls) == (Verdict.FAILED, 6, 1)
-    assert summarise([real], {"mode": "record"}).verdict is Verdict.PASSED
+    assert summarize([real], {"mode": "record"}).verdict is Verdict.PASSED
 
 
 def test_a_blocked_call_fails_the_run_inside_and_outside_of_episodes() -> None:
-    inside = summarise([episode("a", violations=("send_mail was about to run",))], DREAM)
-    outside = summarise([episode("a")], {"mode": "dream", "strays": ["connect 192.0.2.1:80"]})
+    inside = summarize([episode("a", violations=("send_mail was about to run",))], DREAM)
+    outside = summarize([episode("a")], {"mode": "dream", "strays": ["connect 192.0.2.1:80"]})
     for summary in (inside, outside):
         assert (summary.verdict, summary.exit_code) == (Verdict.FAILED, 1)
         assert "0 executed, 1 blocked" in render_run(summary)
-    assert summarise([episode("a")], {"mode": "dream", "strays": []}).verdict is Verdict.PASSED
+    assert summarize([episode("a")], {"mode": "dream", "strays": []}).verdict is Verdict.PASSED
 
 
 def test_critical_findings_fail_the_run_only_when_asked() -> None:
-    found = summarise([episode("a", transitions=(refund(2), refund(3)), findings=(REPEATED,))], DREAM)
+    found = summarize([episode("a", transitions=(refund(2), refund(3)), findings=(REPEATED,))], DREAM)
     assert found.check() is True
     assert found.check(fail_on=["critical"]) is False
-    warned = summarise([episode("a", findings=(Finding("loop", "asked 9 times"),))], DREAM)
+    warned = summarize([episode("a", findings=(Finding("loop", "asked 9 times"),))], DREAM)
     assert warned.check(fail_on=["critical"]) is True
 
 
 def test_a_finding_of_an_inconclusive_episode_does_not_lead() -> None:
     dim = episode("a", verdict=Verdict.INCONCLUSIVE, findings=(REPEATED,), transitions=(refund(2), refund(3)))
-    summary = summarise([dim], DREAM)
+    summary = summarize([dim], DREAM)
     assert summary.episodes[0].mark == "-"
     assert format_findings(summary) == "1 in episodes that are not conclusive"
-    judged = summarise([dim, double_refund("b")], DREAM)
+    judged = summarize([dim, double_refund("b")], DREAM)
     assert format_findings(judged) == (
         "1 critical: repeated_write in b.1, call 3; 1 in episodes that are not conclusive"
     )
@@ -159,18 +159,18 @@ def test_the_order_in_which_episodes_finished_changes_nothing() -> None:
     ]
     shuffled = list(episodes)
     random.Random(7).shuffle(shuffled)
-    assert json.dumps(summarise(shuffled, DREAM).to_json()) == json.dumps(
-        summarise(episodes, DREAM).to_json()
+    assert json.dumps(summarize(shuffled, DREAM).to_json()) == json.dumps(
+        summarize(episodes, DREAM).to_json()
     )
 
 
 def test_one_pass_is_enough() -> None:
-    summary = summarise(iter([episode("a"), episode("b")]), DREAM)
+    summary = summarize(iter([episode("a"), episode("b")]), DREAM)
     assert len(summary.episodes) == 2
 
 
 def test_the_worst_task_comes_first() -> None:
-    summary = summarise(
+    summary = summarize(
         [
             episode("fine"),
             episode("fails", verdict=Verdict.FAILED),
@@ -190,8 +190,8 @@ def test_the_headline_counts_all_episodes() -> None:
         episode("f", verdict=Verdict.FAILED),
         *(episode(f"i{number}", verdict=Verdict.INCONCLUSIVE) for number in range(10)),
     ]
-    assert headline(summarise(episodes, DREAM)).endswith("  21 passed, 1 failed, 10 inconclusive, 0 errors")
-    one = summarise([episode("a", verdict=Verdict.ERROR)], DREAM)
+    assert headline(summarize(episodes, DREAM)).endswith("  21 passed, 1 failed, 10 inconclusive, 0 errors")
+    one = summarize([episode("a", verdict=Verdict.ERROR)], DREAM)
     assert headline(one) == "ERROR  0 passed, 0 failed, 0 inconclusive, 1 error"
 
 
@@ -202,7 +202,7 @@ def test_equal_causes_are_told_once_and_failures_come_first() -> None:
         episode("c", number, Verdict.FAILED, reason="the graph raised KeyError", traceback=("agent.py:4",))
         for number in (1, 2)
     ]
-    summary = summarise([*lost, *crashed, episode("good")], DREAM)
+    summary = summarize([*lost, *crashed, episode("good")], DREAM)
     told = [str(cause) for cause in causes(summary)]
     assert told == [
         "c.1  failed: the graph raised KeyError (same in .2)",
@@ -215,7 +215,7 @@ def test_equal_causes_are_told_once_and_failures_come_first() -> None:
 
 def test_a_lower_bound_is_told_as_the_interval_tells_it() -> None:
     gate = {"mode": "dream", "gate": {"min_pass_rate_low": 0.9}}
-    text = render_run(summarise([episode(f"t{number}") for number in range(5)], gate))  # 0.5655
+    text = render_run(summarize([episode(f"t{number}") for number in range(5)], gate))  # 0.5655
     assert "95% CI 56-100%" in text
     assert "gate min_pass_rate_low: 56%, required 90%" in text
 
@@ -225,13 +225,13 @@ def test_errors_that_differ_in_the_id_of_a_request_are_one_cause() -> None:
     reasons += [f"{reasons[0]}; before that the episode was passed: ok", "the checker raised KeyError: 3"]
     lost = [episode(f"e{n}", verdict=Verdict.ERROR, reason=why) for n, why in enumerate(reasons)]
     failed = [episode(f"f{n}", verdict=Verdict.FAILED, reason=why) for n, why in enumerate(reasons)]
-    assert [len(cause.episodes) for cause in causes(summarise(lost, DREAM))] == [3, 1]
-    assert len(causes(summarise(failed, DREAM))) == 4  # what an agent did is told as it is
+    assert [len(cause.episodes) for cause in causes(summarize(lost, DREAM))] == [3, 1]
+    assert len(causes(summarize(failed, DREAM))) == 4  # what an agent did is told as it is
 
 
 def test_the_json_form_says_what_it_promises() -> None:
     gate = {"mode": "dream", "gate": {"fail_on": ["critical"]}}
-    said = summarise([double_refund("a"), episode("b")], gate).to_json()
+    said = summarize([double_refund("a"), episode("b")], gate).to_json()
     assert json.loads(json.dumps(said, allow_nan=False)) == said
     assert list(said) == [
         *("schema", "manifest", "verdict", "exit_code", "headline", "gate", "counts"),
@@ -272,7 +272,7 @@ def test_the_json_form_says_what_it_promises() -> None:
 
 def test_the_pass_rate_is_told_with_what_the_other_episodes_could_make_of_it() -> None:
     dim = [episode("a", 2, Verdict.INCONCLUSIVE), episode("b", 2, Verdict.ERROR)]
-    summary = summarise([episode("a"), episode("b"), *dim], DREAM)
+    summary = summarize([episode("a"), episode("b"), *dim], DREAM)
     told = summary.to_json()["pass_rate"]
     assert (told["value"], told["all_low"], told["all_high"]) == (1.0, 0.5, 1.0)
     assert "50-100% with the 2 that are not conclusive failed or passed" in " ".join(
@@ -283,13 +283,13 @@ def test_the_pass_rate_is_told_with_what_the_other_episodes_could_make_of_it() -
 def test_every_field_of_the_json_form_is_documented() -> None:
     from dreamgym_kit.report import jsonform
 
-    for name in summarise([double_refund("a")], DREAM).to_json():
+    for name in summarize([double_refund("a")], DREAM).to_json():
         assert f"\n    {name} " in (jsonform.__doc__ or ""), name
 
 
 def test_a_summary_is_small_whatever_the_episodes_hold() -> None:
     heavy = (episode(f"t{number}", final="x" * 100_000) for number in range(200))
-    summary: RunMetrics = summarise(heavy, DREAM)
+    summary: RunMetrics = summarize(heavy, DREAM)
     assert len(json.dumps(summary.to_json())) < 100_000
 
 
@@ -297,13 +297,13 @@ CURVE = (TrustPoint(0.5, 0.91, 0.987_654), TrustPoint(0.99, 0.0, None))
 
 
 def test_the_curve_of_mined_answers_is_in_the_json_and_comes_back_from_it() -> None:
-    report = summarise([episode("a")], DREAM, CURVE).to_json()
+    report = summarize([episode("a")], DREAM, CURVE).to_json()
     assert report["fidelity"]["curve"] == [
         {"confidence": 0.5, "answered": 0.91, "exact": 0.9877},
         {"confidence": 0.99, "answered": 0.0, "exact": None},
     ]
     assert curve_from_json(report) == (TrustPoint(0.5, 0.91, 0.9877), CURVE[1])
-    assert summarise([episode("a")], DREAM).to_json()["fidelity"]["curve"] == []
+    assert summarize([episode("a")], DREAM).to_json()["fidelity"]["curve"] == []
 
 
 @each_row("report", [{}, {"trust": None}, {"trust": {"curve": [{"threshold": 1}]}}])
@@ -312,14 +312,14 @@ def test_a_report_without_a_curve_gives_none(report: dict[str, object]) -> None:
 
 
 def test_the_terminal_says_what_mined_answers_were_worth() -> None:
-    told = verdict(summarise([episode("a", transitions=(step(1, "look"),))], DREAM, CURVE))
+    told = verdict(summarize([episode("a", transitions=(step(1, "look"),))], DREAM, CURVE))
     assert "Fidelity      90% of held-out recordings reproduced exactly (91% answered)\n" in told
-    assert "Fidelity" not in verdict(summarise([episode("a")], DREAM))
+    assert "Fidelity" not in verdict(summarize([episode("a")], DREAM))
 
 
 def test_planned_faults_are_told_apart_from_the_agents_own_failures_in_every_form() -> None:
     own = episode("own", verdict=Verdict.FAILED, transitions=(step(1, "get_payment"),))
-    summary = summarise([double_refund("under"), own, episode("good")], DREAM)
+    summary = summarize([double_refund("under"), own, episode("good")], DREAM)
     told = "1 call made to fail, in 0 of 1 passed, 1 of 2 failed episodes"
     noted = "refunded twice: 176.00 of 88.00 (with 1 injected fault)"
     data = summary.to_json()
@@ -331,16 +331,16 @@ def test_planned_faults_are_told_apart_from_the_agents_own_failures_in_every_for
     for form in (markdown(summary, str), junit(summary, str)):
         assert told in form.replace("\\", "")
         assert noted in form.replace("\\", "")
-    both = compared(summary, summarise([episode("under")], DREAM), names=("a", "b"))
+    both = compared(summary, summarize([episode("under")], DREAM), names=("a", "b"))
     assert both.to_json()["faults"] == {"before": 1, "after": 0}
     assert "faults       1 -> 0 calls made to fail by plan" in render_comparison(both)
-    assert format_faults(summarise([own], DREAM)) == ""
+    assert format_faults(summarize([own], DREAM)) == ""
 
 
 def test_repeats_of_tasks_that_always_end_alike_make_success_no_surer() -> None:
     def repeated(times: int) -> RunMetrics:
         ends = {"a": Verdict.PASSED, "b": Verdict.PASSED, "c": Verdict.FAILED}
-        return summarise(
+        return summarize(
             [episode(task, one, end) for task, end in ends.items() for one in range(1, times + 1)], {}
         )
 
@@ -352,7 +352,7 @@ def test_repeats_of_tasks_that_always_end_alike_make_success_no_surer() -> None:
 def test_each_task_weighs_the_same_however_many_of_its_episodes_are_decided() -> None:
     unknown = [episode("a", one, Verdict.INCONCLUSIVE) for one in range(2, 5)]
     failed = [episode("b", one, Verdict.FAILED) for one in range(1, 5)]
-    assert summarise([episode("a"), *unknown, *failed], {}).rate == 0.5
+    assert summarize([episode("a"), *unknown, *failed], {}).rate == 0.5
 
 
 @each_row(

@@ -10,7 +10,7 @@ from dreamgym_kit.report.colors import Paint
 from dreamgym_kit.report.episode import render_episode
 from dreamgym_kit.report.metrics import RunMetrics
 from dreamgym_kit.report.percent import duration
-from dreamgym_kit.report.summary import summarise
+from dreamgym_kit.report.summary import summarize
 from dreamgym_kit.report.terminal import (
     episode_list,
     finding_list,
@@ -73,7 +73,7 @@ def fine(task: str, repeat: int = 1) -> Episode:
 
 
 def run() -> RunMetrics:
-    return summarise([DOUBLE, fine("refund-03"), fine("where-01"), fine("where-01", 2)], {"mode": "dream"})
+    return summarize([DOUBLE, fine("refund-03"), fine("where-01"), fine("where-01", 2)], {"mode": "dream"})
 
 
 def test_the_first_screen_of_a_run() -> None:
@@ -100,7 +100,7 @@ def test_what_the_dream_cost_and_what_the_judges_said_stand_in_the_first_screen(
     spend = {"experience": Spend(2, 100, 20, 0, 0.5), "judge": Spend(1, 10, 2)}
     paid = replace(fine("a"), dream_spend=spend, cost_usd=0.75, counts={"judges_agree": 1})
     other = replace(fine("b"), dream_spend=spend, cost_usd=0.5, counts={"judges_disagree": 1})
-    summary = summarise([paid, other], {"mode": "dream"})
+    summary = summarize([paid, other], {"mode": "dream"})
     assert (
         "  Judges        a model beside the checker agreed 1 of 2 times\n"
         "  Usage         0 model calls, USD 1.25, 0.0 s\n"
@@ -123,11 +123,11 @@ def test_how_much_of_the_prompts_came_from_the_cache_is_told_once_a_server_says_
     """Some servers leave the figure out where it is 0: those prompts count all the same."""
     spends = [{"experience": Spend(1, 100, 20)}, {"experience": Spend(1, 100, 20, 83, cache_told=1)}]
     run = [replace(fine(name), dream_spend=spend) for name, spend in zip("ab", spends, strict=True)]
-    summary = summarise(run, {"mode": "dream"})
+    summary = summarize(run, {"mode": "dream"})
     assert "experience 2 answers, 240 tokens, 42% of its prompts from the" in render_run(summary)
     assert summary.to_json()["cost"]["dream"]["experience"]["cached_share"] == 0.415
     nothing = replace(fine("a"), dream_spend={"experience": Spend(1, 100, 20, cache_told=1)})
-    assert "0% of its prompts" in render_run(summarise([nothing], {"mode": "dream"}))
+    assert "0% of its prompts" in render_run(summarize([nothing], {"mode": "dream"}))
 
 
 def test_an_episode_step_by_step() -> None:
@@ -152,7 +152,7 @@ def test_episodes_are_listed_with_the_worst_first() -> None:
         "                            injected fault)\n"
         " refund-03.1  passed "
     )
-    assert episode_list(run(), only="inconclusive") == " None of the episodes is like that."
+    assert episode_list(run(), only="inconclusive") == " No episode matches."
     assert [row.split()[0] for row in episode_list(run(), only="passed").splitlines()] == [
         "refund-03.1",
         "where-01.1",
@@ -166,19 +166,19 @@ def test_tools_and_findings_name_effect_and_place() -> None:
 
 
 def test_a_clean_run_passes_and_an_empty_one_does_not() -> None:
-    assert render_run(summarise([fine("a")], {})).startswith("PASSED  1 passed, 0 failed")
-    assert render_run(summarise([], {})).startswith("INCONCLUSIVE  0 passed")
+    assert render_run(summarize([fine("a")], {})).startswith("PASSED  1 passed, 0 failed")
+    assert render_run(summarize([], {})).startswith("INCONCLUSIVE  0 passed")
 
 
 def test_tasks_that_fail_pass_only_a_gate_that_allows_it() -> None:
     failed = replace(fine("b"), verdict=Verdict.FAILED, reason="no")
-    assert render_run(summarise([fine("a"), failed], {})).startswith("FAILED  1 passed, 1 failed")
+    assert render_run(summarize([fine("a"), failed], {})).startswith("FAILED  1 passed, 1 failed")
     asked = {"gate": {"min_pass_rate": 0.5}}
-    assert render_run(summarise([fine("a"), failed], asked)).startswith("PASSED  1 passed, 1 failed")
+    assert render_run(summarize([fine("a"), failed], asked)).startswith("PASSED  1 passed, 1 failed")
 
 
 def test_without_colour_the_words_are_the_same() -> None:
-    coloured = render_run(run(), paint=Paint(colour=True))
+    coloured = render_run(run(), paint=Paint(color=True))
     assert coloured != render_run(run())
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == render_run(run())
 
@@ -204,7 +204,7 @@ def test_long_names_and_many_tasks_stay_inside_80_columns() -> None:
         )
         for number in range(500)
     ]
-    summary = summarise(episodes, {"mode": "dream"})
+    summary = summarize(episodes, {"mode": "dream"})
     screens = [render_run(summary), episode_list(summary), render_episode(episodes[0])]
     for screen in screens:
         assert all(len(line) <= 80 or len(line.split()) == 1 for line in screen.splitlines())
@@ -220,12 +220,12 @@ def test_what_was_said_is_shown_with_its_blanks_and_line_ends() -> None:
     text = render_episode(one)
     for shown in ('"pay  A\\nnow"', '"paid   A\\tB"', "mail 'a  b\\nc' was odd", "x  y"):
         assert shown in text
-    assert "x  y" in episode_list(summarise([replace(one, findings=())], {}))
+    assert "x  y" in episode_list(summarize([replace(one, findings=())], {}))
 
 
 def test_an_id_is_never_cut() -> None:
     name = "task-" + "x" * 300
-    summary = summarise([fine(name)], {})
+    summary = summarize([fine(name)], {})
     assert f"{name}.1" in episode_list(summary)
     assert f"{name}.1" in render_episode(fine(name))
 

@@ -133,5 +133,5 @@ def test_amounts_that_are_none_are_refused(amount: float) -> None:
     for wrong in (lambda: RunBudget(-1), lambda: RunBudget().reserve(-1)):
         with pytest.raises(ValueError, match="zero or more"):
             wrong()
-    with pytest.raises(ValueError, match="must be told the most"):
+    with pytest.raises(ValueError, match="needs the maximum cost"):
         RunBudget(usd=1.0, strict=True).reserve(usd=None)

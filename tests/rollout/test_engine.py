@@ -1,7 +1,6 @@
 """The engine by itself; what all engines promise alike stands in `contracts/test_engine.py`."""
 
 import asyncio
-import errno
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -9,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dreamgym_kit.errors import RunDirectoryError
-from dreamgym_kit.rollout import atomic_files
-from dreamgym_kit.rollout.engine import RunTotals, kept_at_once, run_episodes
+from dreamgym_kit.rollout.engine import RunTotals, append_executed, run_episodes
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.jobs import Job, jobs_for
 from dreamgym_kit.rollout.journal import Journal, JournalReader
@@ -94,7 +91,7 @@ async def test_a_real_call_is_in_the_journal_at_once_and_drops_what_else_runs(pa
         return await asyncio.sleep(3600)
 
     with Journal(path) as journal:
-        keep = kept_at_once(journal, stop, Events())
+        keep = append_executed(journal, stop, Events())
         given = {"concurrency": 4, "events": Events(), "stop": stop, "on_episode": told.append}
         totals = await run_episodes(jobs(8), RunnerDouble(act), journal=journal, **given)
     assert [episode.id for episode in told] == ["t1.1"]
@@ -117,18 +114,6 @@ def test_groups_are_siblings_of_one_task_in_order() -> None:
     ]
 
 
-async def test_a_full_disk_drops_the_episodes_that_still_run(path: Path, monkeypatch) -> None:
-    def full(_descriptor: int, _data: bytes) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    async def act(job: Job) -> None:
-        await asyncio.sleep(3600 if job.task.id == "t0" else 0)
-
-    monkeypatch.setattr(atomic_files.os, "write", full)
-    with pytest.raises(RunDirectoryError):
-        await run(path, act)
-
-
 async def test_it_can_be_used_again_on_the_same_loop(path: Path) -> None:
     async def act(_job: Job) -> None:
         await asyncio.to_thread(time.sleep, 0)
@@ -142,7 +127,7 @@ async def test_wrong_arguments_are_refused_before_anything_runs(path: Path) -> N
     runner = RunnerDouble(lambda _: asyncio.sleep(0))
     with Journal(path) as journal:
         given = {"journal": journal, "events": NoEvents(), "stop": StopSwitch()}
-        with pytest.raises(ValueError, match="concurrency is 1 or more"):
+        with pytest.raises(ValueError, match="concurrency must be 1 or more"):
             await run_episodes(jobs(1), runner, concurrency=0, **given)
         with pytest.raises(ValueError, match="same episode id"):
             await run_episodes(jobs(1) * 2, runner, concurrency=1, **given)

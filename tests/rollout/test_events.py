@@ -56,15 +56,6 @@ def test_facts_that_are_no_json_are_made_plain(tmp_path: Path) -> None:
     assert (line["event"], line["steps"], line["more"]) == ("finding", [1, 2], {"$float": "nan"})
 
 
-def test_a_resumed_log_goes_on_after_a_torn_line(tmp_path: Path) -> None:
-    (path := tmp_path / "events.jsonl").write_text('{"at": 1}\n{"at')
-    with EventLog(path) as log:
-        log.emit("run_started")
-    whole, torn, added = path.read_text().splitlines()
-    assert (whole, torn) == ('{"at": 1}', '{"at')
-    assert json.loads(added)["event"] == "run_started"
-
-
 def test_threads_do_not_tear_each_others_lines(tmp_path: Path) -> None:
     with EventLog(tmp_path / "events.jsonl") as log:
         threads = [
@@ -114,3 +105,12 @@ def test_all_of_them_are_event_sinks(tmp_path: Path) -> None:
     for sink in sinks:
         sink.emit("call", kind="a fact may be called kind")
     sinks[-1].close()
+
+
+def test_a_resumed_log_goes_on_after_a_torn_line(tmp_path: Path) -> None:
+    (path := tmp_path / "events.jsonl").write_text('{"at": 1}\n{"at')
+    with EventLog(path) as log:
+        log.emit("run_started")
+    whole, torn, added = path.read_text().splitlines()
+    assert (whole, torn) == ('{"at": 1}', '{"at')
+    assert json.loads(added)["event"] == "run_started"

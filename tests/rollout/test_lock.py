@@ -28,7 +28,7 @@ def test_a_second_owner_is_told_who_holds_it(tmp_path: Path) -> None:
         RunLock(tmp_path / "lock")
     message = str(caught.value)
     assert message.startswith(f"{tmp_path}: in use by process {os.getpid()} on ")
-    assert message.endswith("; wait until it is done, or stop it.")
+    assert message.endswith("; wait for it to end, or stop it.")
 
 
 def test_it_is_free_after_release(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_resume_refuses_other_settings_and_names_each(there: Path) -> None:
         "RUN: was begun with other settings: crawl: not set there, true here; "
         "dream.abstain_below: 0.3 there, 0.5 here; dream.faults: {} there, not set here; "
         "dream.faults.x: not set there, 1 here; n: 4 there, 8 here; seed: 7 there, not set here. "
-        "Resume with the old ones, or begin a new run."
+        "Resume with the old settings, or begin a new run."
     )
     RunDirectory.resume(there, MANIFEST).close()  # the refusal kept no lock
 
@@ -129,26 +129,26 @@ def test_what_is_no_run_directory_is_named(tmp_path: Path) -> None:
 def test_a_run_opened_for_reading_is_not_written(there: Path) -> None:
     run = RunDirectory.open(there)
     for write in (run.journal, run.events, lambda: run.write_report({})):
-        with pytest.raises(RunDirectoryError, match="opened for reading only; resume the run to write to it"):
+        with pytest.raises(RunDirectoryError, match="opened read-only; resume the run to write to it"):
             write()
 
 
 def test_a_name_that_is_taken_is_refused(there: Path) -> None:
-    with pytest.raises(RunDirectoryError, match=r"is there already; resume it or choose another name\.$"):
+    with pytest.raises(RunDirectoryError, match=r"already exists; resume it or choose another name\.$"):
         RunDirectory.create(there.parent, there.name, MANIFEST)
     assert list(RunDirectory.open(there).episodes()) == [EPISODE]
 
 
 def test_a_root_that_is_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("")
-    with pytest.raises(RunDirectoryError, match="runs: is no folder, and runs are kept in one; name another"):
+    with pytest.raises(RunDirectoryError, match="runs: is not a folder; choose a folder for runs"):
         RunDirectory.create(tmp_path / "runs", "a", MANIFEST)
 
 
 @each_row(
     ("number", "hint"),
     [(errno.ENOSPC, "free some space, then resume the run"), (errno.EROFS, "check who may write there"),
-     (errno.EIO, "what was finished is kept")],
+     (errno.EIO, "finished episodes are kept")],
 )  # fmt: skip
 def test_a_disk_that_refuses_is_named_and_the_old_file_stays(
     there: Path, monkeypatch, number: int, hint: str
@@ -185,9 +185,7 @@ def test_a_name_that_is_not_plain_becomes_a_digest(name: str) -> None:
 
 def test_the_latest_run_is_the_one_begun_last(tmp_path: Path) -> None:
     root = tmp_path / "runs"
-    with pytest.raises(
-        RunDirectoryError, match="runs: holds no run yet; begin one with dreamgym-kit simulate"
-    ):
+    with pytest.raises(RunDirectoryError, match="runs: has no run yet; start one: dreamgym-kit simulate"):
         latest_run(root)
     for name, created_at in (("b", 2.0), ("c", 3.0), ("a", 1.0)):
         RunDirectory.create(root, name, replace(MANIFEST, created_at=created_at)).close()

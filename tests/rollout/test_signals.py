@@ -3,8 +3,6 @@
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 
@@ -138,12 +136,3 @@ with stop_on_signals(StopSwitch(), leave_after_s=float(sys.argv[1])):
         os.kill(os.getpid(), signal.SIGTERM)
 threading.Thread(target=time.sleep, args=(float(sys.argv[3]),)).start()
 """
-
-
-@each_row(("presses", "held_s", "code"), [(1, "1.5", 0), (2, "3600", 143)])
-def test_a_process_held_by_a_thread_leaves_after_the_second_signal(
-    presses: int, held_s: str, code: int
-) -> None:
-    command = [sys.executable, "-c", HELD, "0.3", str(presses), held_s]
-    done = subprocess.run(command, timeout=100, check=False)
-    assert done.returncode == code

@@ -18,6 +18,10 @@ from dreamgym_kit.types import Environment, Split, Task
 GOOD = '{"id": "a", "input": "hello"}\n'
 
 
+def more(fields: str) -> str:
+    return f'{{"id": "b", "input": "x", {fields}}}'
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "tasks.jsonl"
@@ -93,47 +97,37 @@ def test_blank_lines_and_windows_line_ends_are_fine(path: Path) -> None:
         ('{"id": " ", "input": "x"}', "id: is empty"),
         ('{"id": "b", "input": ["x"]}', "input: expected text or an object (the graph's state), got a list"),
         ('{"id": "b", "input": ""}', "input: is empty"),
-        ('{"id": "b", "input": "x", "world": 7}', "world: expected 'name', 'name:7' or an object, got 7"),
-        ('{"id": "b", "input": "x", "world": "a:b"}', "world: expected 'name', 'name:7' or an object, got 'a:b'"),  # noqa: E501
-        ('{"id": "b", "input": "x", "world": {"seed": 7}}', "world.name: missing"),
-        ('{"id": "b", "input": "x", "world": {"name": "a", "seed": true}}',
-         "world.seed: expected a whole number, got true"),
-        ('{"id": "b", "input": "x", "world": "a:9223372036854775808"}',
-         "world: a variant is 0 to 2**63 - 1, got a very large number"),
-        ('{"id": "b", "input": "x", "environment": {"name": "a", "variant": true}}',
-         "environment.variant: expected a whole number, got true"),
-        ('{"id": "b", "input": "x", "environment": "a", "world": "a"}',
-         "environment: is given twice, also as 'world'"),
-        ('{"id": "b", "input": "x", "expect": []}', "expect: expected an object, got a list"),
-        ('{"id": "b", "input": "x", "expect": {"cals": []}}',
-         "expect.cals: no such field; did you mean 'calls'?"),
-        ('{"id": "b", "input": "x", "expect": {"calls": "a"}}', "expect.calls: expected a list, got 'a'"),
-        ('{"id": "b", "input": "x", "expect": {"max": {"a": -1}}}',
-         "expect.max.a: expected a whole number >= 0, got -1"),
-        ('{"id": "b", "input": "x", "replies": "yes"}', "replies: expected a list, got 'yes'"),
-        ('{"id": "b", "input": "x", "id": "c"}', "not JSON: key 'id' stands twice in one object"),
-        ('{"id": "b", "input": "x", "meta": {"n": NaN}}', "not JSON: NaN is not JSON"),
-        ('{"id": "b", "input": "x", "meta": ' + "[" * 10_000 + "]" * 10_000 + "}",
-         "not JSON: nested deeper than 200"),
-        ('{"id": "a", "input": "x"}', "id: 'a' is the id of line 1 too"),
+        ('{"id": "a", "input": "x"}', "id: 'a' is also the id of line 1"),
+        (more('"world": 7'), "world: expected 'name', 'name:7' or an object, got 7"),
+        (more('"world": "a:b"'), "world: expected 'name', 'name:7' or an object, got 'a:b'"),
+        (more('"world": {"seed": 7}'), "world.name: missing"),
+        (more('"world": {"name": "a", "seed": true}'), "world.seed: expected a whole number, got true"),
+        (more('"world": "a:9223372036854775808"'),
+         "world: a variant must be 0 to 2**63 - 1, got a very large number"),
+        (more('"environment": "a", "world": "a"'), "environment: given twice, also as 'world'"),
+        (more('"expect": []'), "expect: expected an object, got a list"),
+        (more('"expect": {"cals": []}'), "expect.cals: no such field; did you mean 'calls'?"),
+        (more('"expect": {"calls": "a"}'), "expect.calls: expected a list, got 'a'"),
+        (more('"expect": {"max": {"a": -1}}'), "expect.max.a: expected a whole number >= 0, got -1"),
+        (more('"replies": "yes"'), "replies: expected a list, got 'yes'"),
+        (more('"id": "c"'), "not JSON: key 'id' stands twice in one object"),
+        (more('"meta": {"n": NaN}'), "not JSON: NaN is not JSON"),
+        (more('"meta": ' + "[" * 10_000 + "]" * 10_000), "not JSON: nested deeper than 200"),
     ],
 )  # fmt: skip
 def test_a_wrong_line_is_named_with_its_field(path: Path, line: str, problem: str) -> None:
     path.write_text(GOOD + line + "\n")
     end = "" if problem.endswith("?") else "."
-    form = " A task is one JSON object on a line of its own." if problem.startswith("not JSON") else ""
+    form = " Write each task as one JSON object on its own line." if problem.startswith("not JSON") else ""
     assert refusal(path) == f"FILE:2: {problem}{end} Nothing was run.{form}"
 
 
 @each_row(
     ("line", "problem"),
     [
-        ('{"id": "b", "input": "x", "wrld": "a"}', "wrld: no such field; did you mean 'world'?"),
-        ('{"id": "b", "input": "x", "split": "heldout"}', "split: 'heldout'; did you mean 'held_out'?"),
-        (
-            '{"id": "b", "input": "x", "world": {"nam": "a"}}',
-            "world.nam: no such field; did you mean 'name'?",
-        ),
+        (more('"wrld": "a"'), "wrld: no such field; did you mean 'world'?"),
+        (more('"split": "heldout"'), "split: 'heldout'; did you mean 'held_out'?"),
+        (more('"world": {"nam": "a"}'), "world.nam: no such field; did you mean 'name'?"),
     ],
 )
 def test_the_nearest_known_name_is_suggested(path: Path, line: str, problem: str) -> None:
@@ -144,7 +138,7 @@ def test_the_nearest_known_name_is_suggested(path: Path, line: str, problem: str
 def test_all_problems_of_a_file_are_named_at_once(path: Path) -> None:
     path.write_text('{"id": 1, "inptu": "x"}\n' + GOOD + "{\n")
     assert refusal(path).splitlines() == [
-        "FILE: 4 problems; nothing was run. A task is one JSON object on a line of its own.",
+        "FILE: 4 problems; nothing was run. Write each task as one JSON object on its own line.",
         "  FILE:1: inptu: no such field; did you mean 'input'?",
         "  FILE:1: id: expected text, got 1",
         "  FILE:1: input: missing",
@@ -155,21 +149,21 @@ def test_all_problems_of_a_file_are_named_at_once(path: Path) -> None:
 def test_twenty_problems_are_enough(path: Path) -> None:
     path.write_text("{\n" * 1000)
     lines = refusal(path).splitlines()
-    form = "A task is one JSON object on a line of its own."
+    form = "Write each task as one JSON object on its own line."
     assert (lines[0], len(lines)) == (f"FILE: the first 20 problems; nothing was run. {form}", 21)
 
 
 @each_row(
     ("content", "message"),
     [
-        (b"", "FILE: holds no task; write one JSON object per line with an id and an input."),
-        (b"\n \n", "FILE: holds no task; write one JSON object per line with an id and an input."),
+        (b"", "FILE: has no task; write one JSON object per line with an id and an input."),
+        (b"\n \n", "FILE: has no task; write one JSON object per line with an id and an input."),
         (b"\xef\xbb\xbf" + GOOD.encode(),
-         "FILE:1: begins with a UTF-8 byte-order mark; save it as UTF-8 without one."),
+         "FILE:1: starts with a UTF-8 byte-order mark; save it as UTF-8 without one."),
         (GOOD.encode("utf-16"),
-         "FILE:1: begins with a UTF-16 byte-order mark; save it as UTF-8 without one."),
+         "FILE:1: starts with a UTF-16 byte-order mark; save it as UTF-8 without one."),
         (b'{"id": "\xe4", "input": "x"}',
-         "FILE:1: not JSON: not UTF-8 at byte 8. Nothing was run. A task is one JSON object on a line of its own."),  # noqa: E501
+         "FILE:1: not JSON: not UTF-8 at byte 8. Nothing was run. Write each task as one JSON object on its own line."),  # noqa: E501
     ],
 )  # fmt: skip
 def test_a_file_that_is_no_task_file_is_named(path: Path, content: bytes, message: str) -> None:
@@ -179,9 +173,9 @@ def test_a_file_that_is_no_task_file_is_named(path: Path, content: bytes, messag
 
 def test_a_missing_file_a_folder_and_a_pipe_are_named(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    assert refusal(tmp_path / "none") == "FILE: there is no such file; give --tasks a JSON-lines file."
-    assert refusal(tmp_path) == "FILE: is not a file; give --tasks a JSON-lines file."
-    assert refusal(tmp_path / "pipe") == "FILE: is not a file; give --tasks a JSON-lines file."
+    assert refusal(tmp_path / "none") == "FILE: does not exist; give --tasks a JSON Lines file."
+    assert refusal(tmp_path) == "FILE: is not a file; give --tasks a JSON Lines file."
+    assert refusal(tmp_path / "pipe") == "FILE: is not a file; give --tasks a JSON Lines file."
 
 
 READ = """
@@ -218,7 +212,7 @@ def test_more_tasks_than_a_run_can_use_are_refused_by_line(path: Path) -> None:
     with path.open("w") as file:
         for number in range(70):
             file.write(row % number)
-    assert refusal(path) == "FILE:68: over 67108864 bytes of tasks; split the file."
+    assert refusal(path) == "FILE:68: over 67108864 bytes of tasks; split it."
 
 
 def test_the_first_wrong_field_of_a_record_is_named_with_its_source() -> None:

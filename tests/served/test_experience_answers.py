@@ -12,7 +12,7 @@ from dreamgym_kit.adapters.models.vllm.launch import VllmServer
 from dreamgym_kit.chat import ChatMessage, ChatRequest
 from dreamgym_kit.dream.learned.experience import LearnedExperience
 from dreamgym_kit.dream.learned.vocabulary import read_learned
-from dreamgym_kit.dream.state_tracker import StateTracker
+from dreamgym_kit.dream.programs.experience import ProgramTracker
 
 pytestmark = pytest.mark.vllm
 
@@ -27,9 +27,9 @@ SCHEMA = {
     "additionalProperties": False,
 }
 QUESTIONS = (
-    "reship_order order.there yes order.status shipped customer.tier gold done no order.days >=14.5",
-    "cancel_order order.there yes order.status packed",
-    "refund_payment payment.there no",
+    "reship_order order_id@get_order<args.order_id>? true order_id@get_order<args.order_id>.status shipped",
+    "cancel_order order_id@get_order<args.order_id>.status packed",
+    "refund_payment heard.args.payment_id false",
 )
 
 
@@ -44,10 +44,10 @@ def local() -> Iterator[LocalPolicy]:
 async def test_a_real_server_decides_as_the_same_weights_do_in_process(
     experience_server: VllmServer, local: LocalPolicy, question: str
 ) -> None:
-    learned, following = read_learned(EXPERIENCE), StateTracker(lambda _: ())
+    learned, programs = read_learned(EXPERIENCE), ProgramTracker(lambda _: (), {})
     with remote(experience_server) as served:
-        there = await LearnedExperience(served, learned, following=following).words(question)
-    here = await LearnedExperience(local, learned, following=following).words(question)
+        there = await LearnedExperience(served, learned, programs=programs).words(question)
+    here = await LearnedExperience(local, learned, programs=programs).words(question)
     assert there[0] == here[0]
     assert there[1] == pytest.approx(here[1], abs=1e-3)
 

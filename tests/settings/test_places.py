@@ -11,7 +11,7 @@ from dreamgym_kit import errors
 from dreamgym_kit.adapters.stores import factory
 from dreamgym_kit.errors import MissingExtra, UserError
 from dreamgym_kit.settings.buffer_url import SCHEMES, Address, buffer_of, place_of
-from dreamgym_kit.settings.load import drafts_file, load_settings
+from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.settings.schema import Settings
 
 HERE = Path("/project")
@@ -150,15 +150,6 @@ def test_an_address_in_settings_and_environment_stays_one(tmp_path: Path) -> Non
     assert str(buffer_of(_written(tmp_path, "weaviate://h:1?tenant=a"))) == "weaviate://h:1?tenant=a"
     read = load_settings(tmp_path, environ={"DREAMGYM_BUFFER": "weaviate://h:1"})
     assert str(buffer_of(read)) == "weaviate://h:1"
-
-
-def test_files_of_an_address_have_names_of_their_own(tmp_path: Path) -> None:
-    one, other = (
-        drafts_file(Settings(buffer=f"weaviate://h/x?tenant={tenant}", path=tmp_path / "dreamgym.toml"))
-        for tenant in ("../../a", "b")
-    )
-    assert one != other
-    assert one.parent == other.parent == tmp_path
 
 
 def test_every_scheme_has_an_adapter() -> None:

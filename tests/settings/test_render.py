@@ -1,8 +1,6 @@
 """Writing settings: what is written reads back the same, and a graph's texts cannot add a key."""
 
 import string
-import tomllib
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,7 @@ from hypothesis import strategies as st
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.settings.read import sections
-from dreamgym_kit.settings.render import render_model, render_reference, render_settings
+from dreamgym_kit.settings.render import render_reference, render_settings
 from dreamgym_kit.settings.schema import (
     FAULT_KINDS,
     BudgetSettings,
@@ -33,14 +31,6 @@ from dreamgym_kit.settings.schema import (
     declared,
 )
 from dreamgym_kit.settings.secrets import looks_secret
-from dreamgym_kit.settings.templates import escaped
-from dreamgym_kit.settings.tool_models import (
-    ChangeSettings,
-    ConditionSettings,
-    FailSettings,
-    ToolModelSettings,
-    ViewSettings,
-)
 from dreamgym_kit.types import Effect, ToolSpec
 
 text = st.text(
@@ -55,45 +45,6 @@ texts = st.lists(text, max_size=3).map(tuple)
 
 def named(values: st.SearchStrategy) -> st.SearchStrategy:
     return st.dictionaries(text, values, max_size=3)
-
-
-path = st.sampled_from(["", "status", "rows.[id=args.id].total", "<args.id>.sum", "[0].x", "answer"])
-value = st.recursive(
-    st.booleans() | st.integers(-(2**62), 2**62) | text.map(escaped) | st.just("{args.id} of {args.n|cents}"),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(text, inner, max_size=2),
-    max_leaves=4,
-)
-names = st.dictionaries(text.filter(lambda of: of != "."), st.just("args.id"), max_size=2)
-condition = st.builds(ConditionSettings, of=st.just("card.status"), test=st.just("is"), value=value)
-models = st.builds(
-    ToolModelSettings,
-    views=st.builds(dict, card=st.builds(ViewSettings, read=text, bind=names, row=names, at=path)),
-    fails_only=st.booleans(),
-    fails=st.lists(
-        st.builds(FailSettings, when=st.lists(condition, max_size=2).map(tuple), error=text.map(escaped)),
-        min_size=1,
-        max_size=2,
-    ).map(tuple),
-    answer=st.none() | value,
-    changes=st.lists(
-        st.builds(
-            ChangeSettings,
-            read=text,
-            bind=names,
-            set=st.dictionaries(path, value, min_size=1, max_size=2),
-        ),
-        max_size=2,
-    ).map(tuple),
-    keeps=texts,
-    said_by=st.none() | text,
-)
-
-
-def sayable(tool: ToolSettings) -> ToolSettings:
-    """A tool that changes nothing has nothing to change or keep."""
-    if tool.model is None or tool.effect.changes_environment:
-        return tool
-    return replace(tool, model=replace(tool.model, changes=(), keeps=()))
 
 
 any_settings = st.builds(
@@ -142,7 +93,7 @@ any_settings = st.builds(
         max_usd=st.none() | amount,
     ),
     tools=named(
-        st.builds(ToolSettings, effect=effects, guessed=st.booleans(), model=st.none() | models).map(sayable),
+        st.builds(ToolSettings, effect=effects, guessed=st.booleans(), imagine=st.none() | st.booleans()),
     ),
     functions=st.dictionaries(
         reference, st.builds(FunctionSettings, effect=effects, name=st.none() | text), max_size=3
@@ -245,13 +196,12 @@ def test_an_effect_that_somebody_has_said_is_not_written_as_a_guess() -> None:
 
 
 def test_what_a_person_said_is_kept_over_a_guess() -> None:
-    confirmed = ToolSettings(Effect.READ, model=ToolModelSettings(answer={"seen": None, "of": "{args.x}"}))
+    confirmed = ToolSettings(Effect.READ, imagine=True)
     said = Settings(tools={"look": confirmed, "gone": ToolSettings(Effect.WRITE, guessed=True)})
     written = render_settings(said, [ToolSpec("look", Effect.DESTRUCTIVE)])
     read = parse_settings(written).tools
     assert read["gone"] == said.tools["gone"]
-    assert read["look"].model == ToolModelSettings(answer={"seen": "{null}", "of": "{args.x}"})
-    assert not read["look"].guessed
+    assert read["look"] == confirmed
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.text(st.characters(exclude_categories=["Cs"])))
@@ -260,13 +210,3 @@ def test_a_tools_description_cannot_add_a_key(description: str, reason: str) -> 
     spec = ToolSpec("look", Effect.READ, hostile, reason=reason + "\n[nodes.x]\neffect='pure'")
     settings = parse_settings(render_settings(Settings(), [spec]))
     assert settings == Settings(tools={"look": ToolSettings(Effect.READ, guessed=True)})
-
-
-def test_text_of_recordings_that_is_not_seen_is_written_as_escapes() -> None:
-    said = "a\u202eb\u200b\x1b[2J\x85\U000e0041 \\ \" ' \n\t"
-    lines = render_model("get\u202e", ToolModelSettings(answer={said: [said, "\ud800"]}))
-    text = "\n".join(lines)
-    assert all(line.isprintable() for line in lines)
-    text.encode()
-    (model,) = tomllib.loads(text)["tools"].values()
-    assert model["model"]["answer"] == {said: [said, "\ufffd"]}

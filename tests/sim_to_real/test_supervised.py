@@ -2,20 +2,18 @@
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 from sim_to_real.till import Till, settings_with
 
 from dreamgym_kit.adapters.langgraph.s2r.supervisor import supervised
 from dreamgym_kit.errors import RealCallBlocked, UserError
 from dreamgym_kit.interfaces import Situation
-from dreamgym_kit.report.summary import summarise
+from dreamgym_kit.report.summary import summarize
 from dreamgym_kit.settings.schema import FunctionSettings
 from dreamgym_kit.supervision.audit import entries_of, verify
 from dreamgym_kit.supervision.limits import RealCallRefused, RealCallsStopped, RunStopped, Why
@@ -244,14 +242,6 @@ class AnyApproverDouble:
         return self._answer(held)
 
 
-def test_an_approval_that_names_another_call_is_none(tmp_path: Path, till: Till) -> None:
-    tools, other = till.tools(), AnyApproverDouble(lambda held: Approval("0" * 64, "somebody"))
-    refused = pytest.raises(RunStopped, match="the approval names another call")
-    with overseen(tmp_path, "approve", approve=other), refused:
-        tools["set_price"].invoke({"item": "cup", "price": "5.00"})
-    assert till.done == []
-
-
 def test_a_stop_that_comes_while_a_call_waits_is_obeyed(tmp_path: Path, till: Till) -> None:
     tools, overseers = till.tools(), []
 
@@ -263,30 +253,6 @@ def test_a_stop_that_comes_while_a_call_waits_is_obeyed(tmp_path: Path, till: Ti
     with overseen(tmp_path, "approve", approve=AnyApproverDouble(late)) as session, refused:
         overseers.append(session.overseer)
         tools["set_price"].invoke({"item": "cup", "price": "5.00"})
-    assert till.done == []
-
-
-def test_arguments_that_change_while_a_call_waits_are_found(tmp_path: Path, till: Till) -> None:
-    from langchain_core.tools import tool
-
-    class Price(BaseModel):
-        amount: str
-
-    @tool
-    def set_price(item: str, price: Price) -> str:
-        """Change a price."""
-        till.done.append(("set", (item, price.amount)))
-        return "done"
-
-    price = Price(amount="5.00")
-
-    def late(held: HeldCall) -> Approval:
-        price.amount = "0.01"  # whoever called still holds it
-        return Approval(held.digest, "somebody")
-
-    refused = pytest.raises(RunStopped, match="its arguments were changed on the way")
-    with overseen(tmp_path, "approve", approve=AnyApproverDouble(late)), refused:
-        set_price.func(item="cup", price=price)
     assert till.done == []
 
 
@@ -341,20 +307,6 @@ with supervised(stage="live", max_calls=1, audit=sys.argv[1], settings=settings_
     ]
 
 
-def test_a_late_approval_is_none_though_nothing_interrupts_it(tmp_path: Path, till: Till) -> None:
-    tools = till.tools()
-
-    def slow(held: HeldCall) -> bool:
-        time.sleep(0.05)  # sleeps: longer than the approval may take
-        return True
-
-    known = settings_with(approval_timeout_s=0.01)
-    refused = pytest.raises(RunStopped, match="set_price did not run")
-    with overseen(tmp_path, "approve", approve=slow, settings=known), refused:
-        tools["set_price"].invoke({"item": "cup", "price": "5.00"})
-    assert till.done == []
-
-
 def test_an_answer_that_cannot_be_compared_ends_it_and_is_kept(
     tmp_path: Path, till: Till, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -374,7 +326,7 @@ def test_a_report_of_shadow_does_not_take_its_reads_for_a_breach() -> None:
     for mode, said in (("s2r-shadow", False), ("dream", True)):
         step = Transition(Call("get_price", {}), Answer("19.90"), Effect.READ, "a.1", 1)
         ended = Episode("a.1", "a", 1, Environment(), Verdict.PASSED, "fine", transitions=(step,), reward=1.0)
-        summary = summarise([ended], {"mode": mode, "graph": "g"})
+        summary = summarize([ended], {"mode": mode, "graph": "g"})
         assert bool(summary.executed) is said
         assert (summary.verdict is Verdict.FAILED) is said
 
@@ -428,3 +380,28 @@ def test_what_is_refused_before_it_begins_leaves_the_audit_log_as_it_was(
     with pytest.raises(UserError), overseen(tmp_path, "live", **wrong):
         pytest.fail("the block ran")
     assert kinds(tmp_path) == []
+
+
+def test_arguments_that_change_while_a_call_waits_are_found(tmp_path: Path, till: Till) -> None:
+    from langchain_core.tools import tool
+    from pydantic import BaseModel
+
+    class Price(BaseModel):
+        amount: str
+
+    @tool
+    def set_price(item: str, price: Price) -> str:
+        """Change a price."""
+        till.done.append(("set", (item, price.amount)))
+        return "done"
+
+    price = Price(amount="5.00")
+
+    def late(held: HeldCall) -> Approval:
+        price.amount = "0.01"  # whoever called still holds it
+        return Approval(held.digest, "somebody")
+
+    refused = pytest.raises(RunStopped, match="its arguments were changed on the way")
+    with overseen(tmp_path, "approve", approve=AnyApproverDouble(late)), refused:
+        set_price.func(item="cup", price=price)
+    assert till.done == []

@@ -87,11 +87,11 @@ def test_a_file_of_nothing_known_is_told_with_what_could_be_meant(tmp_path: Path
     ("arguments", "said"),
     [
         (("import", "absent.jsonl"), "error: absent.jsonl: does not exist; nothing was imported\n"),
-        (("stats",), "/dreamgym.db: there is no buffer to read; record or import one first\n"),
-        (("export", "out.jsonl"), "/dreamgym.db: there is no buffer to read; record or import one first\n"),
+        (("stats",), "/dreamgym.db: the buffer does not exist; record or import first\n"),
+        (("export", "out.jsonl"), "/dreamgym.db: the buffer does not exist; record or import first\n"),
         (
             ("stats", "--buffer", "rows.jsonl"),
-            "rows.jsonl: is not a buffer (no SQLite database); nothing was",
+            "rows.jsonl: is not a buffer (not an SQLite database); nothing was",
         ),
     ],
 )

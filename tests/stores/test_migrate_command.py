@@ -73,7 +73,7 @@ def test_the_same_place_twice_is_refused(server: AwayServerDouble, tmp_path: Pat
 def test_what_cannot_be_migrated_is_named_and_nothing_is_made(server: AwayServerDouble) -> None:
     missing = migrate("none.db", "new.db")
     assert isinstance(missing.exception, StoreError)
-    assert "there is no buffer to read" in str(missing.exception)
+    assert "the buffer does not exist" in str(missing.exception)
     assert not Path("new.db").exists()
     wrong = migrate("b.db", "weavate://shop")
     assert isinstance(wrong.exception, UserError)
@@ -98,7 +98,7 @@ def test_recordings_that_wait_for_the_buffer_that_is_read_are_told(server: AwayS
     CliRunner().invoke(app, ["buffer", "import", "rows.jsonl", "--buffer", SHOP])
     server.away = False
     done = migrate(SHOP, "c.db")
-    assert f"warning: recordings that wait for {SHOP} and are not in it yet: 3" in done.stderr
+    assert f"warning: recordings in the outbox for {SHOP}: 3" in done.stderr
 
 
 KILLED = """

@@ -118,8 +118,8 @@ def test_settings_hold_for_whoever_opens_a_buffer_to_add(tmp_path: Path) -> None
     assert steps(path) == [2, 3]
     assert told == [
         (
-            f"1 transitions left {path} for want of room: settings [replay] rows, dreamt_share and "
-            "dreamt_days say how much there is, and real ones leave last."
+            f"1 recordings were evicted from {path}: it reached a limit of [replay] (rows, "
+            "dreamt_share or dreamt_days). Real recordings are evicted last."
         )
     ]
 
@@ -131,5 +131,5 @@ def test_an_import_says_what_left_again(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "dreamgym_kit.cli.main", "buffer", "import", "rows.jsonl", "--json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, json.loads(done.stdout)["new"]) == (0, 3)
-    assert done.stderr.startswith(f"1 transitions left {tmp_path}/dreamgym.db for want of room: ")
+    assert done.stderr.startswith(f"1 recordings were evicted from {tmp_path}/dreamgym.db: ")
     assert steps(tmp_path / "dreamgym.db") == [1, 3]

@@ -11,18 +11,18 @@ import pytest
 from away_double import AwayServerDouble, AwayStoreDouble, Fault, seen
 
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.adapters.stores.outbox import Delivered, Spool
+from dreamgym_kit.adapters.stores.outbox import Delivered, Outbox
 from dreamgym_kit.errors import RunDirectoryError, StoreError, StoreUnavailable
 from dreamgym_kit.replay.transfer import import_jsonl
 from dreamgym_kit.rollout.atomic_files import RunLock
 
 
 @pytest.fixture
-def spool(tmp_path: Path) -> Spool:
-    return Spool(tmp_path / "runs" / ".spool" / "weaviate-h-1.jsonl")
+def spool(tmp_path: Path) -> Outbox:
+    return Outbox(tmp_path / "runs" / ".spool" / "weaviate-h-1.jsonl")
 
 
-def test_what_waits_is_delivered_in_order_and_then_waits_no_more(spool: Spool) -> None:
+def test_what_waits_is_delivered_in_order_and_then_waits_no_more(spool: Outbox) -> None:
     assert not spool.waits()
     spool.add([seen(2), seen(1)])
     spool.add([seen(3)])
@@ -37,14 +37,14 @@ def test_what_waits_is_delivered_in_order_and_then_waits_no_more(spool: Spool) -
     assert spool.deliver(store) == Delivered()
 
 
-def test_what_waits_can_be_imported_too(spool: Spool) -> None:
+def test_what_waits_can_be_imported_too(spool: Outbox) -> None:
     spool.add([seen(1), seen(2)])
     store = MemoryStore()
     assert import_jsonl(spool.path, store).new == 2
 
 
 def test_what_a_server_acknowledged_is_not_sent_again_and_the_rest_waits(
-    spool: Spool, monkeypatch: pytest.MonkeyPatch
+    spool: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dreamgym_kit.adapters.stores.outbox._BATCH_ROWS", 2)
     spool.add([seen(step) for step in range(1, 7)])
@@ -56,7 +56,7 @@ def test_what_a_server_acknowledged_is_not_sent_again_and_the_rest_waits(
     assert [row.step for row in server.rows()] == [1, 2, 3, 4, 5, 6]
 
 
-def test_rows_added_while_others_are_delivered_stay(spool: Spool) -> None:
+def test_rows_added_while_others_are_delivered_stay(spool: Outbox) -> None:
     spool.add([seen(1)])
 
     def meanwhile(_: int) -> None:
@@ -69,7 +69,7 @@ def test_rows_added_while_others_are_delivered_stay(spool: Spool) -> None:
     assert spool.deliver(store).sent == 1
 
 
-def test_a_line_that_a_kill_left_half_goes_and_the_others_stay(spool: Spool) -> None:
+def test_a_line_that_a_kill_left_half_goes_and_the_others_stay(spool: Outbox) -> None:
     spool.add([seen(1)])
     whole = spool.path.read_bytes()
     for cut in (1, len(whole) // 2, len(whole) - 1):
@@ -82,7 +82,7 @@ def test_a_line_that_a_kill_left_half_goes_and_the_others_stay(spool: Spool) -> 
     assert spool.deliver(MemoryStore()).sent == 0
 
 
-def test_what_is_written_just_now_is_not_read_past(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_written_just_now_is_not_read_past(spool: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its first half is met at the file's end, its second half is there a moment later."""
     spool.add([seen(1), seen(2)])
     first, second = spool.path.read_bytes().splitlines(keepends=True)
@@ -103,7 +103,7 @@ def test_what_is_written_just_now_is_not_read_past(spool: Spool, monkeypatch: py
     assert [line.raw for line in spool._lines()] == [first]
 
 
-def test_a_line_that_somebody_broke_is_named_and_stays(spool: Spool) -> None:
+def test_a_line_that_somebody_broke_is_named_and_stays(spool: Outbox) -> None:
     spool.add([seen(1), seen(2), seen(3)])
     lines = spool.path.read_bytes().splitlines(keepends=True)
     broken = lines[1].replace(b'"step":2', b'"step":"two"')
@@ -114,7 +114,7 @@ def test_a_line_that_somebody_broke_is_named_and_stays(spool: Spool) -> None:
     assert spool.path.read_bytes() == broken
 
 
-def test_a_full_disk_keeps_what_waited_and_is_named(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_keeps_what_waited_and_is_named(spool: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
     spool.add([seen(1)])
     before = spool.path.read_bytes()
 
@@ -128,7 +128,7 @@ def test_a_full_disk_keeps_what_waited_and_is_named(spool: Spool, monkeypatch: p
     assert spool.path.read_bytes() == before
 
 
-def test_a_link_in_its_place_is_refused(spool: Spool, tmp_path: Path) -> None:
+def test_a_link_in_its_place_is_refused(spool: Outbox, tmp_path: Path) -> None:
     spool.add([seen(1)])
     spool.path.unlink()
     spool.path.symlink_to(tmp_path / "elsewhere")
@@ -137,7 +137,7 @@ def test_a_link_in_its_place_is_refused(spool: Spool, tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_two_do_not_deliver_at_once(spool: Spool) -> None:
+def test_two_do_not_deliver_at_once(spool: Outbox) -> None:
     spool.add([seen(1)])
     with RunLock(spool.path.with_suffix(".delivering")), pytest.raises(RunDirectoryError, match="in use by"):
         spool.deliver(MemoryStore())
@@ -147,12 +147,12 @@ def test_two_do_not_deliver_at_once(spool: Spool) -> None:
 KILLED = """
 import os, sys
 from pathlib import Path
-from dreamgym_kit.adapters.stores.outbox import Spool
+from dreamgym_kit.adapters.stores.outbox import Outbox
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 
 import dreamgym_kit.adapters.stores.outbox as module
 module._BATCH_ROWS = 2
-spool, store, batches = Spool(Path(sys.argv[1])), SqliteStore(sys.argv[2]), int(sys.argv[3])
+spool, store, batches = Outbox(Path(sys.argv[1])), SqliteStore(sys.argv[2]), int(sys.argv[3])
 
 def heard(sent):
     if sent >= 2 * batches:
@@ -164,7 +164,7 @@ spool.deliver(store, heard)
 
 @pytest.mark.parametrize("batches", [1, 3])
 def test_a_delivery_killed_in_the_middle_is_repeated_without_doubling(
-    spool: Spool, tmp_path: Path, batches: int
+    spool: Outbox, tmp_path: Path, batches: int
 ) -> None:
     from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 

@@ -11,25 +11,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.adapters.stores.outbox import BufferedStore, Spool
+from dreamgym_kit.adapters.stores.outbox import BufferedStore, Outbox
 from dreamgym_kit.errors import StoreError, StoreUnavailable
 from dreamgym_kit.interfaces import HybridQuery, Room
 from dreamgym_kit.types import Answer, Call, Effect, Environment, Transition
 
 
 @pytest.fixture
-def spool(tmp_path: Path) -> Spool:
-    return Spool(tmp_path / "spool.jsonl")
+def spool(tmp_path: Path) -> Outbox:
+    return Outbox(tmp_path / "spool.jsonl")
 
 
-def over(server: AwayServerDouble, spool: Spool, told: list[str] | None = None) -> BufferedStore:
+def over(server: AwayServerDouble, spool: Outbox, told: list[str] | None = None) -> BufferedStore:
     """Without a wait between two tries, unless a test wants one."""
     tell = told.append if told is not None else lambda _: None
     return BufferedStore(lambda: AwayStoreDouble(server), spool, tell=tell, retry_s=0.0)
 
 
 @pytest.mark.parametrize("fault", [Fault.AWAY, Fault.HALF, Fault.UNHEARD, Fault.REFUSED])
-def test_what_a_server_did_not_take_waits_and_follows_in_order(spool: Spool, fault: Fault) -> None:
+def test_what_a_server_did_not_take_waits_and_follows_in_order(spool: Outbox, fault: Fault) -> None:
     server, told = AwayServerDouble(), list[str]()
     store = over(server, spool, told)
     assert store.put([seen(1), seen(2)]) == 2
@@ -37,15 +37,15 @@ def test_what_a_server_did_not_take_waits_and_follows_in_order(spool: Spool, fau
     assert store.put([seen(3), seen(4)]) == 2
     assert store.waiting == 2
     why = "the key is not accepted" if fault is Fault.REFUSED else "no answer within 5 s"
-    assert told == [f"warning: weaviate://h: {why}; what is recorded waits in {spool.path} meanwhile"]
+    assert told == [f"warning: weaviate://h: {why}; recordings wait in {spool.path} until it answers"]
     assert store.put([seen(5)]) == 1
     assert [row.step for row in server.rows()] == [1, 2, 3, 4, 5]
     assert (store.waiting, spool.waits()) == (0, False)
-    assert told[1:] == [f"2 recordings that waited were delivered: {spool.path}"]
+    assert told[1:] == [f"2 recordings were delivered from the outbox: {spool.path}"]
     assert store.added == 5
 
 
-def test_a_server_that_is_away_at_the_start_is_no_reason_not_to_record(spool: Spool) -> None:
+def test_a_server_that_is_away_at_the_start_is_no_reason_not_to_record(spool: Outbox) -> None:
     server = AwayServerDouble()
     server.away = True
     store = over(server, spool)
@@ -56,7 +56,7 @@ def test_a_server_that_is_away_at_the_start_is_no_reason_not_to_record(spool: Sp
 
 
 def test_a_try_in_vain_does_not_read_all_that_waits_again(
-    spool: Spool, monkeypatch: pytest.MonkeyPatch
+    spool: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of many thousand rows that takes half a minute, in which nobody records and the server is not tried."""
     server = AwayServerDouble()
@@ -64,12 +64,12 @@ def test_a_try_in_vain_does_not_read_all_that_waits_again(
     server.away = True
     store.put([seen(step) for step in range(1, 20)])
     reads: list[int] = []
-    ids = Spool.ids
-    monkeypatch.setattr(Spool, "ids", lambda of: reads.append(1) or ids(of))
+    ids = Outbox.ids
+    monkeypatch.setattr(Outbox, "ids", lambda of: reads.append(1) or ids(of))
     for step in range(20, 25):
         assert store.put([seen(step)]) == 1
     assert (store.waiting, reads) == (24, [])
-    other = Spool(spool.path)  # of another process
+    other = Outbox(spool.path)  # of another process
     other.add([seen(30)])
     assert store.put([seen(30)]) == 0
     server.away = False
@@ -77,14 +77,14 @@ def test_a_try_in_vain_does_not_read_all_that_waits_again(
     assert (store.waiting, len(server.rows())) == (0, 26)
 
 
-def test_a_wrong_key_at_the_start_is_an_error_and_nothing_waits(spool: Spool) -> None:
+def test_a_wrong_key_at_the_start_is_an_error_and_nothing_waits(spool: Outbox) -> None:
     server = AwayServerDouble()
     server.refuses = "weaviate://h: the key is not accepted"
     with pytest.raises(StoreError, match="key is not accepted"):
         over(server, spool)
 
 
-def test_a_server_that_was_away_is_left_alone_for_a_while(spool: Spool) -> None:
+def test_a_server_that_was_away_is_left_alone_for_a_while(spool: Outbox) -> None:
     server = AwayServerDouble()
     store = BufferedStore(lambda: AwayStoreDouble(server), spool, tell=list[str]().append, retry_s=3600.0)
     server.faults = iter([Fault.AWAY])
@@ -97,7 +97,7 @@ def test_a_server_that_was_away_is_left_alone_for_a_while(spool: Spool) -> None:
 
 
 def test_a_server_that_is_silent_for_long_is_asked_seldom(
-    spool: Spool, monkeypatch: pytest.MonkeyPatch
+    spool: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 0.0
 
@@ -130,7 +130,7 @@ READS: dict[str, Callable[[BufferedStore], object]] = {
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 def test_a_question_to_a_server_that_is_away_fails_by_name(
-    spool: Spool, read: Callable[[BufferedStore], object]
+    spool: Outbox, read: Callable[[BufferedStore], object]
 ) -> None:
     server = AwayServerDouble()
     store = over(server, spool)
@@ -143,7 +143,7 @@ def test_a_question_to_a_server_that_is_away_fails_by_name(
         read(store)
 
 
-def test_a_question_is_answered_only_after_what_waits_is_there(spool: Spool) -> None:
+def test_a_question_is_answered_only_after_what_waits_is_there(spool: Outbox) -> None:
     server = AwayServerDouble([Fault.NONE, Fault.AWAY])
     store = over(server, spool)
     store.put([seen(1)])
@@ -151,7 +151,7 @@ def test_a_question_is_answered_only_after_what_waits_is_there(spool: Spool) -> 
     assert list(store.scan()) == [seen(1)]
 
 
-def test_what_has_no_json_form_is_refused_and_waits_nowhere(spool: Spool) -> None:
+def test_what_has_no_json_form_is_refused_and_waits_nowhere(spool: Outbox) -> None:
     store = over(AwayServerDouble(), spool)
     bad = Transition(Call("a", {}), Answer(float("nan")), Effect.READ, "t.1", 1)
     with pytest.raises(StoreError, match="cannot be stored"):
@@ -160,7 +160,7 @@ def test_what_has_no_json_form_is_refused_and_waits_nowhere(spool: Spool) -> Non
     assert store.put([seen(1)]) == 1
 
 
-def test_a_closed_one_takes_nothing(spool: Spool) -> None:
+def test_a_closed_one_takes_nothing(spool: Outbox) -> None:
     store = over(AwayServerDouble(), spool)
     store.close()
     store.close()
@@ -180,7 +180,7 @@ def test_spooled_and_flushed_is_put(uses: list[tuple[list[int], bool]], faults: 
     """Whatever fails when, across processes that come and go: in the end all is there as if nothing had."""
     calm, server = MemoryStore(), AwayServerDouble()
     with tempfile.TemporaryDirectory() as folder:
-        spool = Spool(Path(folder) / "spool.jsonl")
+        spool = Outbox(Path(folder) / "spool.jsonl")
         store = over(server, spool)
         server.faults = iter(faults)
         for steps, again in uses:
@@ -195,7 +195,7 @@ def test_spooled_and_flushed_is_put(uses: list[tuple[list[int], bool]], faults: 
     assert server.rows() == list(calm.scan())
 
 
-def _opened_in_spite(server: AwayServerDouble, spool: Spool) -> BufferedStore:
+def _opened_in_spite(server: AwayServerDouble, spool: Outbox) -> BufferedStore:
     while True:
         try:
             return over(server, spool)

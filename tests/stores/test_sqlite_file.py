@@ -137,7 +137,7 @@ def test_a_read_only_file_is_named_and_can_be_read_when_that_is_asked_for(shared
     said = as_nobody(shared, lambda: outcome(put))
     tested = as_nobody(shared, lambda: outcome(read))
     assert said == (
-        "refused: b.db: cannot be written: it or its folder is read-only; to only read it: read_only=True"
+        "refused: b.db: cannot be written: it or its folder is read-only; to read it, pass read_only=True"
     )
     assert tested == "1"
     assert [file.name for file in shared.iterdir()] == ["b.db"]
@@ -148,7 +148,7 @@ def test_a_file_that_may_not_be_read_is_named(shared: Path) -> None:
     (shared / "b.db").chmod(0)
     shared.chmod(0o755)
     said = as_nobody(shared, lambda: outcome(lambda: SqliteStore("b.db")))
-    assert said == "refused: b.db: cannot be read (Permission denied); nothing was touched"
+    assert said == "refused: b.db: cannot be read (Permission denied); nothing was changed"
 
 
 def test_a_full_disk_is_named_and_what_was_acknowledged_stays(tmp_path: Path) -> None:
@@ -157,28 +157,10 @@ def test_a_full_disk_is_named_and_what_was_acknowledged_stays(tmp_path: Path) ->
         writer = store._open_writer()
         (pages,) = writer.execute("pragma page_count").fetchone()
         writer.execute(f"pragma max_page_count = {pages + 8}")  # SQLite answers as on a full disk
-        with pytest.raises(
-            StoreError, match=r"b\.db: could not grow, the disk is full; what was acknowledged"
-        ):
+        with pytest.raises(StoreError, match=r"b\.db: could not grow: the disk is full; acknowledged"):
             store.put([seen(step, note="x" * 10_000) for step in range(2, 20)])
         assert list(store.scan()) == [seen(1)]
         assert store.put([seen(2)]) == 1
-
-
-def test_an_interrupted_put_leaves_nothing_and_the_next_one_works(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with closing(SqliteStore(tmp_path / "b.db")) as store:
-        store.put([seen(1)])
-        writer = store._open_writer()
-        writer.set_progress_handler(lambda: 1, 1)  # ends whatever statement runs
-        with pytest.raises(
-            StoreError, match=r"b\.db: failed \(interrupted\); what was acknowledged before is kept"
-        ):
-            store.put([seen(2), seen(3)])
-        writer.set_progress_handler(None, 0)
-        assert store.count() == 1
-        assert store.put([seen(2), seen(3)]) == 2
 
 
 def test_many_threads_may_share_a_store(tmp_path: Path) -> None:
@@ -236,25 +218,9 @@ def test_what_the_file_says_is_compared_with_what_was_asked(tmp_path: Path) -> N
         assert store.exact("get", seen(1).call.key, Environment("shop"), tenant="victim") == []
         list(store.scan(tenant="victim"))
     assert str(caught.value) == (
-        f"{path}: is damaged (row 1: its columns say something else than its content); "
-        "nothing was changed: import your last export into a new one"
+        f"{path}: is damaged (row 1: its columns differ from its content); "
+        "nothing was changed: import your last export into a new buffer"
     )
-
-
-def test_a_query_for_one_call_uses_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plans: list[str] = []
-    with closing(SqliteStore(tmp_path / "b.db")) as store:
-        store.put([seen(1)])
-        select = store._select
-
-        def explained(query: str, values: tuple[object, ...]) -> list[tuple[object, ...]]:
-            plans.extend(str(row[3]) for row in select(f"explain query plan {query}", values))
-            return select(query, values)
-
-        monkeypatch.setattr(store, "_select", explained)
-        store.exact("get", seen(1).call.key, Environment("shop"))
-    assert any("t USING INDEX transitions_exact (exact=? AND rowid>? AND rowid<?)" in plan for plan in plans)
-    assert not any("TEMP B-TREE" in plan for plan in plans)
 
 
 def hot_journal(page_size: int = 4096) -> bytes:
@@ -314,7 +280,7 @@ def test_a_buffer_with_triggers_or_views_is_refused(
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(planted)
         connection.commit()
-    with pytest.raises(StoreError, match=f"has a {told} that dreamgym-kit did not make"):
+    with pytest.raises(StoreError, match=f"has a {told} that dreamgym-kit did not create"):
         SqliteStore(path, read_only=read_only)
 
 
@@ -326,5 +292,5 @@ def test_a_trigger_that_is_planted_while_the_buffer_is_open_eats_nothing(tmp_pat
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("create trigger eat after insert on transitions begin select 1; end")
             connection.commit()
-        with pytest.raises(StoreError, match="did not make"):
+        with pytest.raises(StoreError, match="did not create"):
             store.put([seen(2)])

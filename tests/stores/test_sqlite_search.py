@@ -85,7 +85,7 @@ def test_an_old_buffer_is_read_as_it_is_and_can_be_searched_once_it_may_be_writt
     with closing(SqliteStore(old, read_only=True)) as store:
         assert store.count() == 300
         assert store.exact("get", row(7).call.key, row(7).environment) == [row(7)]
-        with pytest.raises(StoreError, match=r"kept nothing to search by; open it once without read_only$"):
+        with pytest.raises(StoreError, match=r"without a search index; open it once without read_only$"):
             store.search(HybridQuery("lamp"))
     assert (old.read_bytes(), version(old)) == (before, 1)
     with closing(SqliteStore(old)) as store:

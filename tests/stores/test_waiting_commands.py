@@ -47,8 +47,8 @@ def test_an_import_whose_server_is_away_waits_and_is_flushed_by_what_was_told(
     server.away = True
     done = buffer("import", "rows.jsonl", "--buffer", SHOP)
     assert done.exit_code == 0
-    assert f"3 transitions were added to {SHOP} (3 wait for it); 0 were there already." in done.stdout
-    assert "warning: weaviate://h: no answer within 5 s; what is recorded waits in" in done.stderr
+    assert f"3 transitions were added to {SHOP} (3 wait in the outbox); 0 were there already." in done.stdout
+    assert "warning: weaviate://h: no answer within 5 s; recordings wait in" in done.stderr
     told = next(line for line in done.stderr.splitlines() if "deliver them:" in line)
     typed = shlex.split(told.partition("deliver them: ")[2])
     assert typed[:3] == ["dreamgym-kit", "buffer", "flush"]
@@ -73,7 +73,7 @@ def test_the_next_opening_for_writing_delivers_too(server: AwayServerDouble, row
     buffer("import", "rows.jsonl", "--buffer", SHOP)
     server.away = False
     done = buffer("import", "rows.jsonl", "--buffer", SHOP)
-    assert "3 recordings that waited were delivered" in done.stderr
+    assert "3 recordings were delivered from the outbox" in done.stderr
     assert f"0 transitions were added to {SHOP}; 3 were there already." in done.stdout
 
 
@@ -96,7 +96,7 @@ def test_stats_and_dreams_say_that_recordings_wait(server: AwayServerDouble, row
     buffer("import", "rows.jsonl", "--buffer", SHOP)
     away = buffer("stats", "--buffer", SHOP)
     assert isinstance(away.exception, StoreUnavailable)
-    assert f"warning: recordings that wait for {SHOP} and are not in it yet: 3; deliver them: " in away.stderr
+    assert f"warning: recordings in the outbox for {SHOP}: 3; deliver them: " in away.stderr
     server.away = False
     stats = buffer("stats", "--buffer", SHOP, "--json")
     assert json.loads(stats.stdout)["waiting"] == 3
@@ -158,11 +158,11 @@ def test_in_python_too_nothing_waits_without_a_word(server: AwayServerDouble) ->
             store.put([seen(1)])
 
     server.away = True
-    with pytest.warns(UserWarning, match="wait") as caught:
+    with pytest.warns(UserWarning, match="wait|outbox") as caught:
         record()
     said = [str(one.message) for one in caught]
-    assert said[0].startswith("weaviate://h: no answer within 5 s; what is recorded waits in")
-    assert said[1].startswith(f"recordings that wait for {SHOP} and are not in it yet: 1; deliver them")
+    assert said[0].startswith("weaviate://h: no answer within 5 s; recordings wait in")
+    assert said[1].startswith(f"recordings in the outbox for {SHOP}: 1; deliver them")
     with pytest.raises(StoreUnavailable), opened_store(SHOP, load_settings(environ={}), create=False):
         pass
 
@@ -179,7 +179,7 @@ def test_another_process_opens_the_same_address_and_spools_too(
         assert again is not None
         server.faults = iter([Fault.UNHEARD])
         again.put([seen(1)])
-    assert "what is recorded waits in" in capsys.readouterr().err  # a worker has nobody else to tell
+    assert "recordings wait in" in capsys.readouterr().err  # a worker has nobody else to tell
     with opened_again(said | {"write": False}, settings) as reader:
         assert reader is not None
         assert not isinstance(reader, BufferedStore)
@@ -191,4 +191,4 @@ def test_what_waits_at_the_end_of_a_writing_is_told(server: AwayServerDouble) ->
     with opened_to_add(buffer_of(settings), settings, tell=told.append) as store:
         server.faults = iter([Fault.UNHEARD])
         store.put([seen(1)])
-    assert told[-1].startswith(f"recordings that wait for {SHOP} and are not in it yet: 1; deliver them: ")
+    assert told[-1].startswith(f"recordings in the outbox for {SHOP}: 1; deliver them: ")

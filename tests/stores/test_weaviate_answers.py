@@ -39,23 +39,23 @@ def test_each_recorded_server_error_is_classified() -> None:
         (
             "429",
             "'errorCode': 'USAGE_LIMIT_EXCEEDED', 'limit': 'tenants'",
-            "a limit of the server is reached",
+            "the server reached a limit",
         ),
         (
             "RESOURCE_EXHAUSTED",
             "objects count limit of 5 reached for this instance.",
-            "a limit of the server",
+            "the server reached a limit",
         ),
         ("UNKNOWN", "query maximum results exceeded", "QUERY_MAXIMUM_RESULTS"),
         ("", "Could not connect to Weaviate:illegal request line.", "wrong or swapped"),
         ("UNIMPLEMENTED", "unknown service weaviate.v1.Weaviate", "wrong or swapped"),
-        ("", "[SSL: WRONG_VERSION_NUMBER] wrong version number", "there is no TLS at this port"),
+        ("", "[SSL: WRONG_VERSION_NUMBER] wrong version number", "this port does not use TLS"),
         ("401", "no authentication scheme is configured (API Key or OIDC)", "unset WEAVIATE_API_KEY"),
-        ("401", "unauthorized: invalid api key", "WEAVIATE_API_KEY has to hold the right one"),
-        ("", "rbac: authorization, forbidden action: user 'v'", "has no right to do that"),
+        ("401", "unauthorized: invalid api key", "check WEAVIATE_API_KEY"),
+        ("", "rbac: authorization, forbidden action: user 'v'", "lacks the permission"),
         ("422", "Could not check if tenant exists for Foreign3!", "has no tenants"),
         ("422", "could not find enough weaviate nodes for replication: 1 available", "replicas=3"),
-        ("RESOURCE_EXHAUSTED", "grpc: trying to send message larger than max (5 vs. 4)", "ask for less"),
+        ("RESOURCE_EXHAUSTED", "grpc: trying to send message larger than max (5 vs. 4)", "read less"),
         (
             "RESOURCE_EXHAUSTED",
             "CLIENT: Sent message larger than max (4019325 vs. 65536)",
@@ -106,7 +106,7 @@ def test_tls_to_a_plain_port_and_a_shared_port_are_explained() -> None:
     with WeaviateDouble() as double:
         http, grpc = double._ports
         secure = weaviate_buffers.server_of(f"weaviates://localhost:{http}?grpc={grpc}", timeout_s=20)("here")
-        with pytest.raises(StoreError, match="there is no TLS at this port") as told:
+        with pytest.raises(StoreError, match="this port does not use TLS") as told:
             secure.ask("counting", lambda client: client)
         assert not isinstance(told.value, StoreUnavailable)
         same = weaviate_buffers.server_of(f"weaviate://127.0.0.1:{http}?grpc=localhost:{http}")("here")

@@ -98,10 +98,10 @@ def test_a_newer_schema_and_a_foreign_collection_are_refused(
     for text, told in [
         (
             title(None, None).replace('"schema": 1', '"schema": 99'),
-            "its schema 99 is newer than 1, the newest here; update dreamgym-kit",
+            "its schema 99 is newer than 1, the newest known here; update dreamgym-kit",
         ),
-        ("products of a shop", "is none of dreamgym-kit's; name another"),
-        ("", "is none of dreamgym-kit's"),
+        ("products of a shop", "is not dreamgym-kit's; choose another"),
+        ("", "is not dreamgym-kit's"),
     ]:
         the_schema(double)["description"] = text
         with pytest.raises(StoreError, match=told):
@@ -242,7 +242,7 @@ def test_doctor_does_at_an_address_what_a_run_does_and_leaves_nothing(double: We
     forbidden = "rbac: authorization, forbidden action: user 'viewer' has insufficient permissions"
     limited = grpc.StatusCode.UNKNOWN, "query maximum results exceeded"
     for method, fault, advice in (
-        ("BatchObjects", {0: forbidden}, "no right to do that"),
+        ("BatchObjects", {0: forbidden}, "lacks the permission"),
         ("Search", limited, "QUERY_MAXIMUM_RESULTS"),
     ):
         double.faults[method] = [fault]

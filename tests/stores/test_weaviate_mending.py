@@ -9,7 +9,7 @@ import pytest
 import weaviate_buffers
 from weaviate_double import WeaviateDouble, grpc
 
-from dreamgym_kit.adapters.stores.outbox import Spool
+from dreamgym_kit.adapters.stores.outbox import Outbox
 from dreamgym_kit.adapters.stores.weaviate_check import check_buffer
 from dreamgym_kit.adapters.stores.weaviate_tenant import stepped
 from dreamgym_kit.errors import StoreError, StoreUnavailable
@@ -77,7 +77,7 @@ def test_outbox_rows_are_sent_in_full_with_their_original_times(
     double.faults["BatchObjects"] = ["torn"]
     with pytest.raises(StoreUnavailable):
         open_buffer().put(rows(4, 20, at=7.0))
-    spool = Spool(tmp_path / "waits.jsonl")
+    spool = Outbox(tmp_path / "waits.jsonl")
     spool.add(rows(1, 23, at=9.0))
     store = open_buffer()
     assert spool.deliver(store).sent == 23
@@ -104,11 +104,11 @@ def test_a_check_counts_what_cannot_be_found_and_repair_mends_it(
         item.entered, item.near = number % 4 != 0, number % 3 != 0
     found = check_buffer(store, repair=False, every_vector=every_vector)
     assert (found.rows, found.not_listed, found.unknown_ids, found.sound) == (40, 10, 10, False)
-    assert found.vectors_looked_at == 32
+    assert found.vectors_checked == 32
     assert found.not_near > 0
     assert unfindable(store, double, rows(1, 40)) > 10
     mended = check_buffer(store, repair=True, every_vector=every_vector)
-    assert mended.mended >= 10
+    assert mended.repaired >= 10
     assert unfindable(store, double, rows(1, 40)) == 0
     assert check_buffer(store, repair=False, every_vector=True).sound
     assert {row.id for row in store.scan()} == {row.id for row in rows(1, 40)}
@@ -155,7 +155,7 @@ def test_a_server_that_starts_is_waited_for_and_nothing_is_said_to_be_gone(
 
 def test_collections_that_differ_only_in_case_are_refused(double: WeaviateDouble, open_buffer: Open) -> None:
     open_buffer(collection="KitCase")
-    with pytest.raises(StoreError, match="there is a collection KitCase, which differs"):
+    with pytest.raises(StoreError, match="the collection KitCase differs"):
         open_buffer(collection="Kitcase")
     assert [name for name in double.state.schema if name.lower() == "kitcase"] == ["KitCase"]
     double.state.schema.pop("KitCase")
@@ -179,7 +179,7 @@ def test_a_forbidden_row_is_not_sent_twice(double: WeaviateDouble, open_buffer: 
     words = "rbac: authorization, forbidden action: user 'viewer' has insufficient permissions to update_data"
     double.faults["BatchObjects"] = [{0: words}]
     double.requests.clear()
-    with pytest.raises(StoreError, match="has no right to do that"):
+    with pytest.raises(StoreError, match="lacks the permission"):
         store.put(rows(1, 1))
     assert [method for method, _ in double.requests].count("BatchObjects") == 1
 

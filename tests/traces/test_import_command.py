@@ -46,7 +46,7 @@ def test_a_trace_is_recognised_redacted_and_put_where_it_is_told(tmp_path: Path,
         ],
     )
     assert done.stderr == (
-        "note: runs.jsonl:3: call of fetch_invoice (span r2): the trace holds no answer to it\n"
+        "note: runs.jsonl:3: call of fetch_invoice (span r2): the trace has no answer to it\n"
         "1 calls have no answer in the trace; they were not stored.\n"
     )
     stats = json.loads(buffer(tmp_path, "stats", "--json").stdout)
@@ -63,7 +63,7 @@ def test_a_trace_is_recognised_redacted_and_put_where_it_is_told(tmp_path: Path,
 @each_row(
     ("arguments", "said"),
     [
-        (("--format", "spans"), "runs.jsonl:1: not of format spans, but of langsmith"),
+        (("--format", "spans"), "runs.jsonl:1: has format langsmith, not spans"),
         (("--redact", "mails"), "redact: 'mails' is no rule; use email, key, card, all"),
         (
             ("--environment", "shop:x"),

@@ -67,10 +67,10 @@ def test_an_answer_without_a_call_and_a_call_without_a_name_are_told_with_their_
     assert found == [("", "yes")]
     path = tmp_path / "rows.jsonl"
     assert report.problems == (
-        f"{path}:2: an answer (z) to no call in this conversation",
+        f"{path}:2: an answer (z) without a call in this conversation",
         f"{path}:2: a call without a tool's name",
         f"{path}:2: a call without a tool's name",
-        f"{path}:2: a message that is no object",
+        f"{path}:2: a message that is not an object",
     )
 
 

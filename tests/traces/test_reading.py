@@ -97,7 +97,7 @@ def test_a_damaged_record_takes_no_neighbour_with_it(tmp_path: Path) -> None:
     assert report.problems == (
         f"{path}:3: nested deeper than 200",
         f"{path}:4: NaN is not JSON",
-        f"{path}:5: an object was expected here",
+        f"{path}:5: expected an object",
     )
 
 
@@ -113,10 +113,10 @@ def test_a_value_that_looks_like_a_list_of_records_inside_one_is_left_whole(tmp_
     ("data", "why"),
     [
         (b"hello", "Expecting value at column 1"),
-        (b"[1, 2]", "an object was expected here"),
-        (b'{"a": 1}', "no known trace format (an object of a)"),
+        (b"[1, 2]", "expected an object"),
+        (b'{"a": 1}', "unknown trace format (an object of a)"),
         (b"}", "a closing bracket without its opening one"),
-        (b"{}", "no known trace format (an object of nothing)"),
+        (b"{}", "unknown trace format (an object of nothing)"),
         ("[]".encode("utf-16"), "UTF-16 text; save the file as UTF-8"),
         (gzip.compress(b"[]", mtime=0), "not UTF-8 at byte 1"),
     ],
@@ -146,7 +146,7 @@ def test_a_span_without_parents_trace_or_name_is_read_or_told(tmp_path: Path) ->
     report, found = imported(path, "\n".join(map(json.dumps, (span(1), orphan, lost, nameless))))
     assert found == [1, 2]
     assert report.problems == (
-        f"{path}:3: span s3: without a trace id",
+        f"{path}:3: span s3: no trace ID",
         f"{path}:4: span s4: a tool span without gen_ai.tool.name",
     )
 
@@ -209,7 +209,7 @@ def test_a_document_too_large_to_hold_is_refused_by_name(
     monkeypatch.setattr("dreamgym_kit.adapters.traces.reading.MAX_DOCUMENT_BYTES", 100)
     (path := tmp_path / "t.json").write_text(json.dumps([span(1)], indent=1))
     (item,) = read_records(path)
-    assert item == UnreadableLine(1, "one JSON document of more than 100 bytes; export as JSON lines")
+    assert item == UnreadableLine(1, "one JSON document of more than 100 bytes; export as JSON Lines")
 
 
 def test_an_answer_in_a_trace_that_looks_like_a_command_to_the_graph_stays_data(tmp_path: Path) -> None:

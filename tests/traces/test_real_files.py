@@ -141,7 +141,7 @@ def test_one_id_for_all_calls_of_an_episode_does_not_mix_up_their_answers() -> N
                 wanted.append(("take_action", action, answered["content"], None))
     assert told(rows) == wanted
     assert len({row.call.call_id for row in rows}) < len({row.episode for row in rows}) * 2
-    assert all("the trace holds no answer to it" in note for note in report.notes)
+    assert all("the trace has no answer to it" in note for note in report.notes)
 
 
 @needs_files
@@ -165,9 +165,7 @@ def test_mcp_results_are_the_text_that_the_agent_saw() -> None:
 def test_what_a_model_asked_for_and_no_span_shows_is_noted() -> None:
     _, report = imported("openinference/langchain_spans.json")
     path = DATA / "openinference/langchain_spans.json"
-    assert report.notes == (
-        f"{path}:2: call of get_weather (toolu_001): asked for, but no tool span shows it",
-    )
+    assert report.notes == (f"{path}:2: call of get_weather (toolu_001): requested, but without a tool span",)
 
 
 @needs_files

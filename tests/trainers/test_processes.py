@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("trl", reason="the extra train is not installed", exc_type=ImportError)
-from trainers.algorithms_by_hand import rewarded_batch
 from trainers.bare_loop import furthest, mixed_batch
 from trainers.tiny_model import write_tiny_model
 
@@ -51,23 +50,6 @@ def test_two_processes_come_to_the_weights_of_one_and_only_the_first_collects(tm
     for step, line in zip(facts, told, strict=True):
         ours = [step.loss, step.entropy, step.clipped, step.logprob_gap, step.kl]
         assert list(map(float, line)) == pytest.approx(ours, abs=1e-5)
-
-
-@pytest.mark.nightly
-def test_two_processes_make_the_same_of_rewards_as_one(tmp_path: Path) -> None:
-    """PPO: values, and the mean and deviation of advantages, are those of the whole batch."""
-    base = write_tiny_model(tmp_path / "base", scale=2.0)
-    done = together(base, tmp_path / "two", "ppo")
-    assert done.returncode == 0, done.stderr
-    for rank in (0, 1):  # one that is still in it when the interpreter goes may be aborted by gloo
-        assert (tmp_path / "two" / f"ended-{rank}.txt").read_text() == "left the group"
-    options = GrpoOptions(algorithm="ppo", learning_rate=1e-3, warmup_steps=2, dtype="float64")
-    alone = TrlTrainer(base, tmp_path / "one", options)
-    alone.fit(rewarded_batch, steps=3, after=lambda _: None)
-    alone.write_weights(tmp_path / "one" / "weights")
-    one, two = (load_model(tmp_path / name / "weights", dtype="float64") for name in ("one", "two"))
-    assert furthest(load_model(base), two) > 1e-3
-    assert furthest(one, two) <= 1e-6
 
 
 @pytest.mark.nightly

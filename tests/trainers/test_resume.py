@@ -1,6 +1,5 @@
 """A training that ended early and goes on is the unbroken one to the last bit. Bar T3 kills in each phase."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from trainers.tiny_model import write_tiny_model
 from dreamgym_kit.adapters.trainers.options import GrpoOptions, LoraOptions
 from dreamgym_kit.adapters.trainers.trainer import TrlTrainer
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.turns import Batch, UpdateFacts
+from dreamgym_kit.turns import UpdateFacts
 
 pytestmark = pytest.mark.slow  # importing trl alone takes seconds
 
@@ -51,54 +50,6 @@ def test_legs_of_one_process_are_the_unbroken_run(
     again.fit(mixed_batch, steps=5, after=nothing)  # nothing is left to do
     assert again.step == 5
     assert again.score(IDS) == whole.score(IDS)
-
-
-def raising(error: BaseException, at: int) -> Callable[[Any], Any]:
-    """A source or an `after` that raises in one step."""
-
-    def ask(given: int | UpdateFacts) -> Batch | None:
-        step = given if isinstance(given, int) else given.step
-        if step == at:
-            raise error
-        return mixed_batch(step) if isinstance(given, int) else None
-
-    return ask
-
-
-@pytest.mark.parametrize("error", [RuntimeError("mine"), KeyboardInterrupt()])
-@pytest.mark.parametrize("where", ["source", "after"])
-def test_what_the_caller_raises_reaches_it_and_the_step_before_stands(
-    base: Path, tmp_path: Path, error: BaseException, where: str
-) -> None:
-    asked: list[int] = []
-
-    def source(step: int) -> Batch:
-        asked.append(step)
-        return raising(error, 3)(step) if where == "source" else mixed_batch(step)
-
-    trainer = TrlTrainer(base, tmp_path / "run", OPTIONS)
-    after = raising(error, 3) if where == "after" else nothing
-    with pytest.raises(type(error)) as raised:
-        trainer.fit(source, steps=5, after=after)
-    assert raised.value is error
-    assert asked == [1, 2, 3]
-    assert trainer.step == 2
-    two = TrlTrainer(base, tmp_path / "two", OPTIONS)
-    two.fit(mixed_batch, steps=2, after=nothing)
-    assert trainer.score(IDS) == two.score(IDS)
-    assert TrlTrainer(base, tmp_path / "run", OPTIONS).step == 2
-
-
-def test_each_step_is_heard_of_before_its_checkpoint_stands(base: Path, tmp_path: Path) -> None:
-    stood: list[tuple[int, bool]] = []
-    trainer = TrlTrainer(base, tmp_path, OPTIONS)
-    trainer.fit(
-        mixed_batch,
-        steps=2,
-        after=lambda facts: stood.append((facts.step, (tmp_path / f"step-{facts.step:06d}").exists())),
-    )
-    assert stood == [(1, False), (2, False)]
-    assert (tmp_path / "step-000002").is_dir()
 
 
 @each_row(

@@ -93,17 +93,6 @@ def test_an_alarm_ends_both_and_is_said_once(tmp_path: Path) -> None:
     assert "local_rank: 1" not in done.stderr
 
 
-@pytest.mark.nightly
-def test_an_update_that_is_no_number_is_an_alarm_in_all_and_said_once(tmp_path: Path) -> None:
-    folder = project(tmp_path)
-    done = together(folder, "train", "--json", "--lr", "1e30", "--steps", "4")
-    told = json.loads(done.stdout)
-    assert told["alarm"]["alarm"] == "not_finite"
-    assert done.stderr.count("ALARM not_finite") == 1
-    assert "exitcode  : 1 " in done.stderr
-    assert "a fault in dreamgym-kit itself" not in done.stderr
-
-
 class FindsNoNumberDouble:
     def fit(self, *_: object, **__: object) -> None:
         raise TrainingStopped("not_finite", "the loss is nan", step=2)

@@ -1,1 +1,1 @@
-"""Which tasks are worth the next episodes: what is known of each, what is chosen, what is made anew."""
+"""Choose the tasks of the next episodes: estimates, sampling, synthetic tasks."""

@@ -1,7 +1,7 @@
-"""The curriculum of one training: chooses each draw's tasks from what all earlier draws saw.
+"""The curriculum of one training: chooses each draw's tasks from the results of all earlier draws.
 
-A pure function of tasks, settings, seed and the records of earlier steps: it is told them when a training
-goes on, and keeps nothing else. Implements `training.plan.TaskChooser`.
+A pure function of tasks, settings, seed and the records of earlier steps, which a resumed training restores;
+it has no other state. Implements `training.plan.TaskChooser`.
 """
 
 from collections import Counter
@@ -42,25 +42,25 @@ from dreamgym_kit.settings.schema import CurriculumSettings
 from dreamgym_kit.types import Task, Verdict
 
 GIVEN_IMPOSSIBLE = 0.05
-"""How likely a task that a person gave is impossible, before anything was seen of it."""
+"""Prior chance that a given task is impossible."""
 MADE_IMPOSSIBLE = 0.3
-"""The same of one that was made: nobody has ever done it."""
+"""Prior chance that a synthetic task is impossible: it was never solved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurriculumPlan:
-    """What a curriculum works with.
+    """The inputs of a curriculum.
 
     Attributes:
-        tasks: those that were given to learn from, in their order.
-        settings: of `[curriculum]`.
-        per_step: tasks of a draw.
-        seed: of the run.
-        error: share of a task's verdicts that are wrong; 0 where a checker's word is taken as it is.
-        clusters: which tasks are alike; all tasks are added to it.
-        workshop: makes more tasks; None: those that were given are all.
-        by_cluster: clusters are the groups, for an algorithm that compares no siblings (PPO): what a task
-            promises is what its cluster does.
+        tasks: the training tasks, in order.
+        settings: settings of `[curriculum]`.
+        per_step: tasks per draw.
+        seed: seed of the run.
+        error: share of wrong verdicts of a task; 0 if a checker is trusted.
+        clusters: groups similar tasks; all tasks are added to it.
+        workshop: makes synthetic tasks; None: no synthetic tasks.
+        by_cluster: clusters are the groups, for an algorithm without groups of repeats (PPO): a task's value
+            comes from its cluster.
     """
 
     tasks: Sequence[Task]
@@ -83,17 +83,17 @@ class Curriculum:
         plan.clusters.add(plan.tasks)
 
     def restore(self, courses: Mapping[int, JsonValue]) -> None:
-        """Take up what earlier legs remembered, by step."""
+        """Restore the records of earlier parts, by step."""
         self._draws = {step: [DRAWS.read(item) for item in _list(course)] for step, course in courses.items()}
         for step in sorted(self._draws):
             self._admit([synthetic.task for draw in self._draws[step] for synthetic in draw.made])
 
     def course(self, step: int) -> JsonValue:
-        """What a later leg has to know of the step."""
+        """Return the record of a step for a resume."""
         return [DRAWS.write(draw) for draw in self._draws.get(step, [])]
 
     async def tasks(self, step: int, draw: int) -> list[Task]:
-        """Choose the tasks of a draw; the first of a step forgets what an earlier try at it saw."""
+        """Choose the tasks of a draw; the first of a step discards an earlier attempt at it."""
         if draw == 1:
             self._draws[step] = []
             made = await self._made(step)
@@ -114,7 +114,7 @@ class Curriculum:
         return [pick.task for pick in self._picks]
 
     def saw(self, step: int, groups: Sequence[Group]) -> frozenset[str]:
-        """Keep what a draw came to; gives the tasks that are not learned from, for they may be impossible."""
+        """Record a draw's results; return the tasks left out as possibly impossible."""
         picks = {pick.task.id: pick for pick in self._picks}
         now = self._draws[step][-1]
         seen = tuple(_seen(group, picks[group.task]) for group in groups)
@@ -127,7 +127,7 @@ class Curriculum:
         return left
 
     def standings(self, step: int) -> list[Standing]:
-        """How each task stands before a draw of this step."""
+        """Return each task's standing before a draw of this step."""
         settings, met = self._plan.settings, self._met(step)
         made = self._made_ids(step)
         estimates, decided = self._estimates(step), conclusive_shares(self._seen(step))
@@ -137,7 +137,7 @@ class Curriculum:
                 task,
                 estimates[task.id],
                 score_of(estimates[task.id], settings.explore, decided.get(task.id, 1.0)),
-                rests((whole if task.id in made else estimates)[task.id], settings),  # a made one for good
+                rests((whole if task.id in made else estimates)[task.id], settings),  # synthetic: permanently
                 made=task.id in made,
                 met=met.get(task.id, 0),
             )
@@ -145,7 +145,7 @@ class Curriculum:
         ]
 
     async def _made(self, step: int) -> Draw:
-        """Have tasks made where it is time, and while not enough wait to be tried already."""
+        """Make tasks when due, unless enough untried ones exist."""
         workshop, settings = self._plan.workshop, self._plan.settings
         if workshop is None or step == 1 or (step - 1) % settings.every:
             return Draw(1)
@@ -171,7 +171,7 @@ class Curriculum:
         self._plan.clusters.add(tasks)
 
     def _draws_until(self, step: int) -> list[tuple[int, Draw]]:
-        """All draws up to now with their steps, earlier ones of this step included."""
+        """Return all draws so far with their steps, including earlier ones of this step."""
         return [(at, draw) for at in sorted(self._draws) if at <= step for draw in self._draws[at]]
 
     def _seen(self, step: int) -> Seen:
@@ -187,7 +187,7 @@ class Curriculum:
         return frozenset(synthetic.task.id for synthetic in self._all_made(step))
 
     def _estimates(self, step: int, half_life: float | None = None) -> dict[str, Estimate]:
-        """Of every task."""
+        """Return the estimate of every task."""
         plan, made = self._plan, self._made_ids(step)
         own = evidence_of(self._seen(step), step=step, half_life=half_life or plan.settings.half_life)
         likes, clusters = pooled(own, plan.clusters.of), plan.clusters.of
@@ -196,7 +196,7 @@ class Curriculum:
             mine, error = own.get(task.id, SeenOutcomes()), plan.error(task)
             theirs = likes.get(clusters[task.id], SeenOutcomes()) - mine
             doubt = Doubt(error, MADE_IMPOSSIBLE if task.id in made else GIVEN_IMPOSSIBLE)
-            if error:  # where none of its likes was ever done, one more that looks done proves little
+            if error:  # if no similar task was ever solved, one apparent success proves little
                 never = estimated(theirs, SeenOutcomes(), doubt).impossible
                 doubt = replace(doubt, impossible=max(doubt.impossible, never))
             estimates[task.id] = estimated(mine, theirs, doubt)
@@ -206,7 +206,7 @@ class Curriculum:
         return estimates
 
     def _met(self, step: int) -> dict[str, int]:
-        """The step that each task was drawn in last."""
+        """Return the step in which each task was last drawn."""
         return {group.task: at for at, group in self._seen(step)}
 
 

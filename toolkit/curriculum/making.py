@@ -1,18 +1,18 @@
-"""Tasks like those that the policy can nearly do: which ones are varied, and which of the variations stay.
+"""Make tasks like those that the policy nearly solves: choose patterns, and filter the variations.
 
-Patterns are chosen by what they promise to teach, those first whose failures are about the tool (or step)
-that fails most now, and no two of one cluster while others are left. What a maker gives for them is checked,
-named after its pattern, and kept before it is used, so that a killed training goes on with the same tasks.
+Patterns are chosen by their score, first those whose failures involve the tool (or step) that fails most now,
+and no two of one cluster while others are left. Made tasks are checked, named after their pattern, and stored
+before use, so that a resumed training has the same tasks.
 
-Why a made task is not taken, by its text and values alone (nothing is run), but for the last:
+Reasons to reject a made task, from its text and values alone (nothing is run), except the last:
 
-    malformed   the input lacks what the pattern's has, is empty, or is far longer
-    unknown     it speaks of an id (a word with a digit in it) that its world does not know
-    unrecorded  nothing was recorded of its world, so that a dream could not answer
-    held_out    it is a held-out task, in its words or nearly so, or is set in a world that only such are in
-    twice       its words are those of a task in the same world
-    reworded    it says of the same things nearly what such a task says: no meaningful change
-    unjudged    nobody may judge it
+    malformed   the input lacks parts of the pattern's, is empty, or is far longer
+    unknown     it has an ID (a word with a digit) that is unknown in its environment
+    unrecorded  its environment has no recordings, so a dream could not answer
+    held_out    it is nearly a held-out task, or its environment has only held-out tasks
+    twice       it has the words of a task in the same environment
+    reworded    it nearly repeats such a task about the same objects: no meaningful change
+    unjudged    no judge may grade it
 """
 
 import json
@@ -38,20 +38,20 @@ HELD_OUT, TWICE, REWORDED = "held_out", "twice", "reworded"
 
 _LONGER = 4  # times the pattern's text, and some words
 _SPARE = 200  # characters
-_NEARLY = 0.75  # cosine of two texts about the same things
+_NEARLY = 0.75  # cosine of two texts about the same objects
 _WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
 class TaskBounds:
-    """What a made task is held against.
+    """The checks of made tasks.
 
     Attributes:
-        held_out: tasks to measure with.
-        given: tasks that were given to learn from.
-        recorded: whether a dream can know anything of a world.
-        known: the values that a world was seen to hold.
-        embedder: tells how alike two texts are; None: only equal words count as the same.
+        held_out: held-out tasks.
+        given: training tasks.
+        recorded: returns whether an environment has recordings.
+        known: returns the known values of an environment.
+        embedder: measures similarity of texts; None: only equal words count.
     """
 
     held_out: Sequence[Task]
@@ -62,7 +62,7 @@ class TaskBounds:
 
 
 def rejection_reason(task: Task, pattern: Pattern, taken: Iterable[Task], bounds: TaskBounds) -> str:
-    """Why a made task is not taken, "" where nothing speaks against it; `taken`: all tasks so far."""
+    """Return why a made task is rejected, or ""; `taken`: all tasks so far."""
     if not _well_formed(task, pattern):
         return MALFORMED
     known = {word for value in bounds.known(task.environment) for word in _WORD.findall(value)}
@@ -79,7 +79,7 @@ def rejection_reason(task: Task, pattern: Pattern, taken: Iterable[Task], bounds
 
 
 def read_again(task: Task) -> Task | None:
-    """The task as a line of a file would give it, to learn from; None where a file could not hold it."""
+    """Return the task as read from a file, for training; None if a file cannot represent it."""
     try:
         return task_from_record(TASKS.write(replace(task, split=Split.TRAIN)), source="a made task")
     except (UserError, TypeError, ValueError, AttributeError):
@@ -97,7 +97,7 @@ def _well_formed(task: Task, pattern: Pattern) -> bool:
 
 
 def _shape(value: JsonValue) -> JsonValue:
-    """An input without its texts: the same keys and as many messages."""
+    """Return an input without its texts: keys and number of messages."""
     if isinstance(value, Mapping):
         return {name: _shape(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -139,21 +139,21 @@ def _repeats(task: Task, known: Collection[str], others: Sequence[Task], embedde
 
 
 def _things(task: Task, known: Collection[str]) -> set[str]:
-    """What a task speaks of: ids, and words that are values of its world."""
+    """Return a task's objects: IDs, and words that are values of its environment."""
     text = text_of(task)
     return _ids(text) | {word for word in _WORD.findall(text) if word in known}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workshop:
-    """Who makes tasks, and what is done with them.
+    """Makes, checks and stores synthetic tasks.
 
     Attributes:
-        makers: asked one after the other for each pattern.
-        bounds: what a made task is held against.
-        judged: gives the task with who judges it, None where nobody may.
-        admit: makes tasks known to whoever runs them.
-        folder: where what was made is kept; it is made when it is needed.
+        makers: called in order for each pattern.
+        bounds: the checks of made tasks.
+        judged: returns the task with its judge, or None.
+        admit: registers tasks with the runner.
+        folder: the folder of made tasks, created on demand.
     """
 
     makers: Sequence[TaskMaker]
@@ -167,7 +167,7 @@ class Workshop:
     ) -> Draw:
         """Make tasks before a step's first draw: `count` variations of each pattern at most.
 
-        What was made for the very same patterns before is taken again; see the module.
+        Tasks made earlier for the same patterns are reused; see the module.
         """
         key = digest([step, count, seed, [[each.task.id, dict(each.failed_at)] for each in patterns]])
         path = self.folder / f"step-{step:06d}-{key[:12]}.json"
@@ -214,18 +214,18 @@ def patterns_of(
     clusters: Mapping[str, int],
     count: int,
 ) -> list[Pattern]:
-    """Choose the tasks that are varied.
+    """Choose the patterns to vary.
 
     Args:
-        standings: all tasks, as they stand now.
-        failures: by task, how often it failed lately and at what ("missing refund_payment").
-        clusters: which tasks are alike.
-        count: how many at most.
+        standings: the current standing of all tasks.
+        failures: by task, recent failures and their places ("missing refund_payment").
+        clusters: cluster of each task.
+        count: maximum number.
     """
     by_tool: Counter[str] = Counter()
     for places in failures.values():
         for place, often in places.items():
-            by_tool[tool_of(place)] += often  # type: ignore[assignment]  # faded counts
+            by_tool[tool_of(place)] += often  # type: ignore[assignment]  # decayed counts
     most = max(by_tool.values(), default=0) or 1
 
     def promise(standing: Standing) -> float:
@@ -243,7 +243,7 @@ def patterns_of(
         cluster = clusters[standing.task.id]
         ranked.append((rounds[cluster], standing))
         rounds[cluster] += 1
-    ranked.sort(key=lambda pair: pair[0])  # stable: the best of each cluster, then the second best ...
+    ranked.sort(key=lambda pair: pair[0])  # stable sort: the best of each cluster, then the second best ...
     return [
         Pattern(standing.task, round(standing.estimate.mean, 6), _whole(failures.get(standing.task.id, {})))
         for _, standing in ranked[:count]
@@ -251,13 +251,13 @@ def patterns_of(
 
 
 def _whole(counts: Mapping[str, float]) -> dict[str, int]:
-    """Most first; faded counts as whole ones, at least 1."""
+    """Return decayed counts as integers, at least 1, largest first."""
     ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
     return {place: max(1, round(often)) for place, often in ranked}
 
 
 def _read(path: Path) -> Draw | None:
-    """What was made before; None where nothing was, or where the file is not what was written."""
+    """Return the tasks made earlier; None if there are none or the file was changed."""
     try:
         body = read_sealed(path)
     except FileNotFoundError:

@@ -1,9 +1,9 @@
-"""What each draw of tasks chose and saw: the curriculum remembers nothing else.
+"""The record of each draw of tasks: the curriculum's only memory.
 
-    curriculum.jsonl   one line a step, with its draws; written beside steps.jsonl, and cut back with it
+    curriculum.jsonl   one line per step, with its draws; written with steps.jsonl, and truncated with it
 
-Estimates, what rests and which tasks were made follow from these lines alone, so a training that was killed
-and goes on chooses as the unbroken one.
+Estimates, resting tasks and made tasks follow from these lines alone, so a resumed training chooses like an
+uninterrupted one.
 """
 
 from collections import Counter
@@ -15,17 +15,17 @@ from dreamgym_kit.rollout.journal import RENAMED_FIELDS
 from dreamgym_kit.rollout.tasks import TASKS
 from dreamgym_kit.types import Episode, Task, Transition, Verdict
 
-MARK = "~"  # between a pattern's id and the number of a task that was made like it
+MARK = "~"  # between a pattern's ID and the number of its synthetic task
 
 SCORE, TURN = "score", "turn"
-"""Why a task was chosen: by its score, or because it had not been met for the longest time."""
+"""Why a task was chosen: by score, or by rotation."""
 
 _GRANTED = 2  # episodes
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSeen:
-    """One group: why its task was chosen, and what came of its episodes."""
+    """One group: why its task was chosen, and the results of its episodes."""
 
     task: str
     why: str
@@ -33,16 +33,16 @@ class GroupSeen:
     success: int = 0
     failure: int = 0
     inconclusive: int = 0
-    left_out: bool = False  # the task may be impossible: nothing is learned from the group, whatever it shows
+    left_out: bool = False  # possibly impossible task: the group is not used for training
     failed_at: Mapping[str, int] = field(default_factory=dict)  # "missing refund_payment" -> episodes
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A task that was made, and from which one."""
+    """A synthetic task and its pattern."""
 
     task: Task
-    like: str  # the task's id
+    like: str  # the pattern's ID
     how: str  # "rules" or "model"
 
 
@@ -52,20 +52,20 @@ class Draw:
 
     draw: int
     groups: tuple[GroupSeen, ...] = ()
-    made: tuple[Made, ...] = ()  # before it
-    refused: Mapping[str, int] = field(default_factory=dict)  # why -> tasks that were made and not taken
-    rests: Mapping[str, int] = field(default_factory=dict)  # why -> tasks that were not to be drawn
+    made: tuple[Made, ...] = ()  # made before the draw
+    refused: Mapping[str, int] = field(default_factory=dict)  # why -> rejected tasks
+    rests: Mapping[str, int] = field(default_factory=dict)  # why -> resting tasks
 
 
 DRAWS = Codec(Draw, nested=(Codec(GroupSeen, renamed=RENAMED_FIELDS), TASKS))
 
 
 Seen = Sequence[tuple[int, GroupSeen]]
-"""Groups with the steps that they were drawn in, in order."""
+"""Groups with the steps in which they were drawn, in order."""
 
 
 def conclusive_shares(seen: Seen) -> dict[str, float]:
-    """Share of each task's episodes that could be judged; a few that could are taken for granted."""
+    """Return each task's share of conclusive episodes, with a few conclusive ones assumed."""
     counts: dict[str, tuple[int, int]] = {}
     for _, group in seen:
         decided, of_all = counts.get(group.task, (_GRANTED, _GRANTED))
@@ -75,7 +75,7 @@ def conclusive_shares(seen: Seen) -> dict[str, float]:
 
 
 def failures_of(seen: Seen, *, step: int, half_life: float) -> dict[str, dict[str, float]]:
-    """By task, how often it failed at what; a failure counts half after `half_life` steps."""
+    """Return failures by task and place; a failure counts half after `half_life` steps."""
     failures: dict[str, dict[str, float]] = {}
     for at, group in seen:
         places = failures.setdefault(group.task, {})
@@ -88,16 +88,16 @@ MISSING, EXTRA, OTHERWISE, REFUSED, ASKS, ENDED = "missing", "extra", "otherwise
 
 
 def failed_at(episodes: Sequence[Episode]) -> dict[str, int]:
-    """Count the failed episodes of one group by what each did otherwise: "missing refund_payment" -> 3.
+    """Count a group's failed episodes by their deviation from good ones: "missing refund_payment" -> 3.
 
-        missing TOOL     the good siblings called it (all of them), this one did not
-        extra TOOL       it changes something, and no good one called it
-        otherwise TOOL   it changes something, and was called with arguments that no good one gave it
-        refused TOOL     the tool answered with an error, as it never did to a good one
-        asks TOOL        the first call that no good one made, where nothing above tells them apart
+        missing TOOL     all good repeats called it, this one did not
+        extra TOOL       it writes, and no good one called it
+        otherwise TOOL   it writes, and had arguments that no good one used
+        refused TOOL     the tool returned an error that no good one got
+        asks TOOL        the first call that no good one made, if nothing above differs
 
-    Without a good sibling only refusals count, else the last call that changes something, else the last call:
-    where it ended. A word on where to look, for choosing what to practise; no verdict is made of it.
+    Without a good repeat only refusals count, else the last write, else the last call. It is a hint for
+    choosing tasks to practice, not a verdict.
     """
     good = [episode for episode in episodes if episode.verdict is Verdict.PASSED]
     bad = [episode for episode in episodes if episode.verdict is Verdict.FAILED]
@@ -106,7 +106,7 @@ def failed_at(episodes: Sequence[Episode]) -> dict[str, int]:
 
 
 def tool_of(place: str) -> str:
-    """The tool that a place of failure names."""
+    """Return the tool in a place of failure."""
     return place.partition(" ")[2]
 
 
@@ -115,7 +115,7 @@ def _place(episode: Episode, good: Sequence[Episode]) -> str:
         return _alone(episode)
     called = {entry.call.tool for entry in episode.transitions}
     always = set.intersection(*({entry.call.tool for entry in peer.transitions} for peer in good))
-    for entry in good[0].transitions:  # in the order that a good one calls them
+    for entry in good[0].transitions:  # in the order of a good one
         if entry.call.tool in always - called:
             return f"{MISSING} {entry.call.tool}"
     known = {entry.call.tool for peer in good for entry in peer.transitions}
@@ -134,7 +134,7 @@ def _place(episode: Episode, good: Sequence[Episode]) -> str:
 
 
 def _alone(episode: Episode) -> str:
-    """Where an episode ended that no good one stands beside."""
+    """Return the place of failure without good episodes."""
     steps: Sequence[Transition] = episode.transitions
     for entry in reversed(steps):
         if entry.answer.error is not None:

@@ -1,17 +1,16 @@
-"""Which tasks a draw takes: hard but solvable ones most often, every one now and then.
+"""Sample the tasks of a draw: hard but solvable ones most often, every one now and then.
 
-A share of each draw goes in turn, to those not met for longest, so that no task is forgotten. The rest is
-drawn without replacement, with a weight that follows the score (Efraimidis and Spirakis 2006). Each task's
-dice are its own, so another task more or less changes no other's luck. Made tasks get no more than their
-share of a draw. Tasks that rest are drawn only where the others do not fill it.
+A share of each draw goes in rotation to the tasks not drawn for longest, so that none is forgotten. The rest
+is drawn without replacement, weighted by score (Efraimidis and Spirakis 2006). Each task has its own random
+numbers, so another task changes no other's chance. Synthetic tasks get at most their share of a draw. Resting
+tasks are drawn only if the others do not fill it.
 
-How often the policy succeeds at a task is estimated from all that was seen of it, since small groups say
-little alone: a group of eight says "all equal" of a task with p = 0.1 in 43 % of the cases (p^n + (1 - p)^n),
-so the running estimate decides, and never the last group (arXiv 2511.03773, equation 6, has the last group).
-The success rate p is held as a posterior on a grid. Counts fade with the steps since they were seen, for the
-policy moves; the prior is what the task's cluster did. A judge that errs is in the likelihood: a success is
-seen with `e + (1 - 2 e) p`, so what an impossible task is credited with by mistake makes it no learnable
-one. One extra point stands for p = 0, impossible, which no prior of rates can tell from very hard.
+A task's success rate p is estimated from all its results, because small groups say little: a group of eight
+is "all equal" for a task with p = 0.1 in 43 % of cases (p^n + (1 - p)^n), so the running estimate decides,
+not the last group (as in arXiv 2511.03773, equation 6). p has a posterior on a grid. Counts decay with the
+steps, because the policy changes; the prior comes from the task's cluster. Judge errors are in the
+likelihood: a success is seen with `e + (1 - 2 e) p`, so false successes do not make an impossible task
+learnable. An extra point stands for p = 0, impossible, which a prior of rates cannot tell from very hard.
 """
 
 import itertools
@@ -30,22 +29,22 @@ from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.schema import CurriculumSettings
 from dreamgym_kit.types import Task
 
-_POINTS = 100  # of the grid, between 0 and 1
-_OWN_WEIGHT = 1.0  # of a prior that knows nothing (Jeffreys'), in episodes: most tasks go well or do not
-ALIKE = 0.6  # least cosine of two texts of one cluster
-_MAX_WEIGHT = 6.0  # of one that many likes speak for; more would drown what the task itself shows
+_POINTS = 100  # grid points between 0 and 1
+_OWN_WEIGHT = 1.0  # weight of the uninformed prior (Jeffreys'), in episodes
+ALIKE = 0.6  # minimum cosine of two texts of one cluster
+_MAX_WEIGHT = 6.0  # maximum weight of the cluster's prior; more would hide the task's own results
 
 
 @dataclass(frozen=True, slots=True)
 class SeenOutcomes:
-    """Successes and failures, faded: no whole numbers."""
+    """Decayed counts of successes and failures."""
 
     success: float = 0.0
     failure: float = 0.0
 
     @property
     def episodes(self) -> float:
-        """How much was seen."""
+        """The decayed number of episodes."""
         return self.success + self.failure
 
     def __add__(self, other: "SeenOutcomes") -> "SeenOutcomes":
@@ -57,11 +56,11 @@ class SeenOutcomes:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """What verdicts are worth.
+    """The reliability of verdicts.
 
     Attributes:
-        error: share of failures that are called a success, and of successes that are called a failure.
-        impossible: how likely a task is one that nobody can do, before anything was seen of it.
+        error: share of failures graded as successes, and vice versa.
+        impossible: prior chance that a task is impossible.
     """
 
     error: float = 0.0
@@ -70,21 +69,21 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What is known of a task's success rate p, 0..1."""
+    """The estimate of a task's success rate p, 0..1."""
 
     mean: float
     spread: float  # standard deviation
-    value: float  # mean of p (1 - p): how much its groups differ, 0.25 at most
-    impossible: float  # how likely it is that nobody can do it
+    value: float  # mean of p (1 - p), the variance within its groups, at most 0.25
+    impossible: float  # chance that it is impossible
 
 
 def estimated(evidence: SeenOutcomes, likes: SeenOutcomes, doubt: Doubt) -> Estimate:
-    """Weigh what was seen of a task.
+    """Estimate a task's success rate.
 
     Args:
-        evidence: of the task itself.
-        likes: of the others of its cluster.
-        doubt: how its verdicts err, and how likely it is impossible to begin with.
+        evidence: the task's own results.
+        likes: results of the cluster's other tasks.
+        doubt: error of the verdicts, and prior chance that it is impossible.
     """
     success, failure = _logs(doubt.error)
     weight = min(_MAX_WEIGHT, _OWN_WEIGHT + likes.episodes / 16)
@@ -103,12 +102,12 @@ def estimated(evidence: SeenOutcomes, likes: SeenOutcomes, doubt: Doubt) -> Esti
 
 
 def evidence_of(seen: Seen, *, step: int, half_life: float) -> dict[str, SeenOutcomes]:
-    """Add up what earlier steps saw of each task, faded by its age.
+    """Add up earlier results of each task, decayed by age.
 
     Args:
-        seen: what was seen.
-        step: that is chosen for; what was seen in it counts whole.
-        half_life: steps after which what was seen counts half.
+        seen: earlier groups.
+        step: current step, whose results count fully.
+        half_life: steps after which a result counts half.
     """
     by_task: dict[str, SeenOutcomes] = {}
     for at, group in seen:
@@ -119,7 +118,7 @@ def evidence_of(seen: Seen, *, step: int, half_life: float) -> dict[str, SeenOut
 
 
 def pooled(evidence: Mapping[str, SeenOutcomes], clusters: Mapping[str, int]) -> dict[int, SeenOutcomes]:
-    """What was seen of each cluster's tasks together."""
+    """Return the results by cluster."""
     by_cluster: dict[int, SeenOutcomes] = {}
     for task, seen in evidence.items():
         cluster = clusters.get(task)
@@ -130,14 +129,14 @@ def pooled(evidence: Mapping[str, SeenOutcomes], clusters: Mapping[str, int]) ->
 
 @lru_cache(maxsize=1)
 def _grid() -> NDArray[np.float64]:
-    """Even steps of an angle, densest at both ends: p = sin^2, so a Beta's exponents are a - 1/2, b - 1/2."""
+    """Return the grid p = sin^2 of even angles, dense at both ends; Beta exponents are a - 1/2, b - 1/2."""
     evenly: NDArray[np.float64] = (np.arange(_POINTS) + 0.5) / _POINTS
     return np.sin(evenly * np.pi / 2) ** 2
 
 
 @lru_cache(maxsize=64)
 def _logs(error: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Log-probability that an episode is called a success, and a failure, at each rate; first of them 0."""
+    """Return log-probs of a graded success and failure at each rate; the first rate is 0."""
     rates = np.concatenate(([0.0], _grid()))
     called = error + (1 - error - error) * rates
     with np.errstate(divide="ignore"):
@@ -145,28 +144,28 @@ def _logs(error: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 
 def _times(count: float, logs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """`count * logs`, where nothing counted says nothing, also of what cannot be."""
+    """Return `count * logs`, with 0 * -inf = 0."""
     return count * logs if count else np.zeros_like(logs)
 
 
-_LEAST = 1e-6  # score: a task of none is still drawn before nothing
+_LEAST = 1e-6  # minimum score, so that every task can be drawn
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A task as a draw looks at it."""
+    """A task's state for a draw."""
 
     task: Task
     estimate: Estimate
     score: float
-    rests: str = ""  # why it is not to be drawn: "mastered", "hopeless"; "": it may be
-    made: bool = False  # and not one of those that were given
-    met: int = 0  # the step that it was drawn in last; 0: never
+    rests: str = ""  # why it rests: "mastered", "hopeless"; "": it does not
+    made: bool = False  # whether synthetic
+    met: int = 0  # step of its last draw; 0: never
 
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """A task that was drawn, and why."""
+    """A drawn task and the reason."""
 
     task: Task
     why: str
@@ -174,15 +173,15 @@ class Pick:
 
 
 def score_of(estimate: Estimate, explore: float, decided: float = 1.0) -> float:
-    """What a group of the task promises to teach: expected p (1 - p), and more where little is known.
+    """Return the training value of a task's group: expected p (1 - p), plus a bonus for uncertainty.
 
-    `decided`: share of its episodes that could be judged; from the others nothing is learned.
+    `decided`: share of conclusive episodes; others are not trained on.
     """
     return decided * (estimate.value + explore * estimate.spread)
 
 
 def rests(estimate: Estimate, settings: CurriculumSettings) -> str:
-    """Whether a task has nothing to teach for now; it comes back as what was seen of it fades."""
+    """Return why a task rests for now, or ""; it returns as its results decay."""
     if estimate.impossible > settings.max_infeasible:
         return "hopeless"
     return "mastered" if estimate.mean > settings.mastered else ""
@@ -200,10 +199,10 @@ def drawn(
 
     Args:
         standings: all tasks.
-        count: how many, 1 or more; fewer come where there are fewer.
+        count: number, 1 or more; fewer if there are fewer.
         settings: shares and weights.
-        key: names the draw: equal keys give equal draws.
-        without: ids drawn already in this step; they come again only where nothing else is left.
+        key: identifies the draw: equal keys give equal draws.
+        without: IDs already drawn in this step; repeated only if no others are left.
     """
     again = frozenset(without)
     fresh = [standing for standing in standings if not standing.rests and standing.task.id not in again]
@@ -221,7 +220,7 @@ def drawn(
         (standing for standing in standings if standing.rests or standing.task.id in again),
         key=lambda standing: (standing.task.id in again, standing.made, standing.met, _dice(standing, key)),
     )
-    room = int(settings.synthetic * count)  # for made ones
+    room = int(settings.synthetic * count)  # for synthetic tasks
     for standing in [*by_luck, *spare]:
         if len(picks) >= count:
             break
@@ -234,40 +233,40 @@ def drawn(
 
 
 def _luck(standing: Standing, key: Sequence[str | int], focus: float) -> float:
-    """The smallest are taken: an exponential waiting time whose rate is the weight."""
+    """Return an exponential waiting time with the weight as rate; the smallest are taken."""
     return _dice(standing, key) / float(max(standing.score, _LEAST) ** focus)
 
 
 def _dice(standing: Standing, key: Sequence[str | int]) -> float:
-    """An exponential draw of mean 1 that follows from the key and the task alone."""
+    """Return an exponential draw of mean 1 that depends on key and task only."""
     share = int(digest([*key, standing.task.id])[:13], 16) / 16**13
     return -log1p(-share)
 
 
 class Clusters:
-    """Puts each task into a cluster, named by a number, in the order that the tasks come.
+    """Assigns each task to a numbered cluster, in the order of the tasks.
 
-    What one task shows says something of those that are alike; for PPO these are the groups. By a field of
-    the tasks' `meta` where settings name one, else by their words: each task joins the cluster whose first
-    task it is most like, if it is like enough, or begins one of its own. So a later task moves no other.
+    A task's results inform similar tasks; PPO uses clusters as groups. Clusters follow a field of the tasks'
+    `meta` if the settings name one, else the text: each task joins the cluster with the most similar first
+    task, if similar enough, or starts a new one. So a later task moves no other.
     """
 
     def __init__(self, field: str | None, embedder: Embedder | None) -> None:
-        """`field` of the tasks' meta, else the words under `embedder`; without both each task is alone."""
+        """Use `field` of the tasks' meta, else texts with `embedder`; without both each task is alone."""
         self._field, self._embedder = field, embedder
         self._of: dict[str, int] = {}
         self._named: dict[str, int] = {}
-        self._first: NDArray[np.float32] | None = None  # of each cluster of words: its vector, a row each
-        self._numbers: list[int] = []  # of these rows
+        self._first: NDArray[np.float32] | None = None  # (clusters, dimension): their first tasks
+        self._numbers: list[int] = []  # cluster numbers of these rows
         self._unused = itertools.count()
 
     @property
     def of(self) -> Mapping[str, int]:
-        """Cluster by task id."""
+        """Cluster by task ID."""
         return self._of
 
     def add(self, tasks: Sequence[Task]) -> None:
-        """Place more tasks; those that are placed already stay where they are."""
+        """Add tasks; assigned ones keep their clusters."""
         fresh = [task for task in tasks if task.id not in self._of]
         by_words = [task for task in fresh if self._field is None or self._field not in task.meta]
         vectors = {}
@@ -299,7 +298,7 @@ class Clusters:
 
 
 def text_of(task: Task) -> str:
-    """What a task says, for comparing: the texts in its input, in their order."""
+    """Return a task's text for comparison: the texts in its input, in order."""
     return " ".join(_texts(task.input.get("messages", dict(task.input))))
 
 

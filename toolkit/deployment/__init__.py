@@ -1,1 +1,1 @@
-"""From weights that were measured to weights that are in use: evidence, versions, cards, the way back."""
+"""Deploy evaluated weights: evidence, versions, model cards, rollback."""

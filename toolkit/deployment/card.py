@@ -1,9 +1,9 @@
-"""The card that lies with deployed weights: what they are, what was measured, what was not, and who decided.
+"""The model card of deployed weights: what they are, what was measured, what was not, and who decided.
 
-A comparison speaks for a promotion only if it is of these weights against the current ones, on the real
-tools, on unseen tasks. `gaps` names what is missing, each with what to do; `trust.comparison` decides.
+A comparison supports a promotion only if it compares these weights with the current ones, on the real tools,
+on unseen tasks. `gaps` lists what is missing, each with what to do; `trust.comparison` decides.
 
-Text of people, tasks and runs is data: none of its marks count.
+Text of people, tasks and runs is escaped.
 """
 
 import json
@@ -31,24 +31,24 @@ from dreamgym_kit.trust.outcomes import Share
 from dreamgym_kit.types import Source, Split, Task
 
 if TYPE_CHECKING:
-    from dreamgym_kit.report.training import Training  # whose readers go with the rooms of training
+    from dreamgym_kit.report.training import Training  # imported lazily with training
 
 UNKNOWN = "not known to dreamgym-kit: the weights were named as a directory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """How weights came to be, in (label, text) pairs and sentences."""
+    """The origin of weights, in (label, text) pairs and sentences."""
 
     base: str = UNKNOWN
     facts: tuple[tuple[str, str], ...] = ()  # seeds, steps, algorithm, ...
     data: tuple[str, ...] = (f"What it learned from is {UNKNOWN}.",)
-    scores: tuple[tuple[str, str], ...] = ()  # what training measured -> what came of it
+    scores: tuple[tuple[str, str], ...] = ()  # measurement -> result
     lora: int | None = None  # rank of the adapter
 
 
 def story_of(training: "Training", *, run: str) -> Story:
-    """The story of weights that a training of the kit made."""
+    """Return the origin of weights from a training of the kit."""
     matters, about = _part(training.manifest, "matters"), _part(training.manifest, "about")
     real = matters.get("tools") == "record"
     calls = sum(step.facts.calls for step in training.steps)
@@ -93,9 +93,9 @@ def _part(record: Mapping[str, JsonValue], name: str) -> Mapping[str, JsonValue]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardFacts:
-    """All that a card tells."""
+    """The facts of a card."""
 
-    name: str  # of what is deployed, as the server names it
+    name: str  # the deployed model's name on the server
     version: Version
     event: RegistryEvent
     story: Story
@@ -138,7 +138,7 @@ Server and agent read the key from `{key}`: set it to a secret of your own. Back
 
 
 def rendered(facts: CardFacts, *, merged: bool = True) -> str:
-    """The card as Markdown, for the merged weights or for the adapter."""
+    """Return the card as Markdown, for the merged weights or for the adapter."""
     return _CARD.format(
         library="transformers" if merged else "peft",
         name=quiet(facts.name),
@@ -207,7 +207,7 @@ def _families(promotion: Promotion) -> str:
 
 
 def share(value: Share | None) -> str:
-    """A share with its interval, in a cell."""
+    """Format a share with its interval for a table cell."""
     if value is None:
         return "not known"
     return f"{100 * value.mean:.0f} % ({100 * value.low:.0f} to {100 * value.high:.0f})"
@@ -226,7 +226,7 @@ _SHOWN = 12  # names in a sentence
 
 
 def untested(evaluation: Evaluation | None, tasks: Sequence[Task]) -> tuple[str, ...]:
-    """Sentences, the most telling first; `tasks` are all that there are, on both sides of the line."""
+    """Return the limitations as sentences, most important first; `tasks`: all, including held-out."""
     if evaluation is None:
         return ("Everything: it was deployed without an evaluation on the real tools.",)
     return tuple(_sentences(evaluation, tasks))
@@ -272,21 +272,21 @@ def _named(names: Collection[str]) -> str:
 _LISTED = 3  # names in a sentence
 _WEIGHTS = "weights"
 _ADAPTER_CONFIG, _ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-_FROM_TOOLS = (Source.REAL, Source.FAULT)  # what answers where the tools are real
+_FROM_TOOLS = (Source.REAL, Source.FAULT)  # sources of answers with real tools
 
 
 @dataclass(frozen=True, slots=True)
 class DeployCandidate:
-    """Weights that are to be deployed, and what is known of them."""
+    """Weights to deploy, and their facts."""
 
     model: Path
     weights: str  # their digest
     story: Story
-    learned_from: frozenset[str] | None  # tasks that training used; None: nobody knows
-    adapter: Path | None = None  # the LoRA adapter of these weights, where all were not trained
+    learned_from: frozenset[str] | None  # tasks of the training; None: unknown
+    adapter: Path | None = None  # the weights' LoRA adapter, if any
 
     def write_adapter(self, folder: Path) -> None:
-        """Copy the adapter, told which model it belongs on."""
+        """Copy the adapter with the name of its base model."""
         assert self.adapter is not None
         folder.mkdir(parents=True)
         config = json.loads((self.adapter / _ADAPTER_CONFIG).read_text("utf-8"))
@@ -296,10 +296,10 @@ class DeployCandidate:
 
 
 def candidate_of(named: Path) -> DeployCandidate:
-    """What a person named: a training's run directory, or a model directory, maybe one of a training.
+    """Read a candidate from a training's run directory or a model directory.
 
     Raises:
-        UserError: it is neither, the training has no weights yet, or they are half of a model.
+        UserError: it is neither, or the training has no weights yet, or they are incomplete.
     """
     if (named / MANIFEST).is_file():
         return _of_training(named, None)
@@ -339,13 +339,13 @@ def _candidate(
 def gaps(
     evaluation: Evaluation | None, candidate: DeployCandidate, current: str, tasks: Sequence[Task]
 ) -> tuple[str, ...]:
-    """Why it is no comparison to promote by, sentence by sentence; empty where it is one.
+    """Return why a comparison cannot support a promotion, as sentences; empty if it can.
 
     Args:
         evaluation: the comparison.
-        candidate: the weights that it has to be about.
-        current: digest of those that are in use; "": none are.
-        tasks: those that were named, on both sides of the line.
+        candidate: the weights that it must evaluate.
+        current: digest of the current weights; "": none.
+        tasks: all given tasks, including held-out.
     """
     if evaluation is None:
         return ("There is no evaluation of these weights: name the run of one (--evaluation RUN).",)
@@ -418,13 +418,13 @@ def _of_tasks(
 
 
 def weights_tried(scores: Scores) -> str:
-    """The digest of the weights that a run tried; "" where it does not say."""
+    """Return the digest of a run's weights; "" if it is not stated."""
     weights = scores.summary.fact("weights")
     return weights if isinstance(weights, str) else ""
 
 
 def _run_digest(scores: Scores) -> JsonValue:
-    """The digest of all tasks that a run was made with; None where it does not say."""
+    """Return the digest of a run's tasks; None if it is not stated."""
     matters = scores.summary.manifest.get("matters")
     return matters.get("tasks") if isinstance(matters, Mapping) else None
 

@@ -1,7 +1,7 @@
-"""A model directory, checked before anything in it is used, and the digests that tell directories apart.
+"""Check a model directory before it is used, and compute digests that identify directories.
 
-Weights are safetensors alone: nothing here unpickles or runs code of the directory. What the weights leave
-out or have too much of is an error, where the library would fill in random numbers and warn.
+Only safetensors weights are accepted: nothing here unpickles or runs code of the directory. Missing or extra
+weights are an error; the library would fill in random numbers and warn.
 """
 
 import hashlib
@@ -19,37 +19,37 @@ from dreamgym_kit.errors import NotSerializable, UserError
 
 CONFIG, CARD = "config.json", "README.md"
 ADAPTER = "adapter"
-"""The folder in a model directory that holds the same as a LoRA adapter, on the model that was begun with."""
+"""The folder of a model directory with the same weights as a LoRA adapter of the base model."""
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _TEMPLATE, _TOKENIZER, _TOKENIZER_CONFIG = "chat_template.jinja", "tokenizer.json", "tokenizer_config.json"
 _PICKLED = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 _ANSWERS = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
-_NOT_ANSWERING = frozenset({"nano.json", "trainer_state.json"})  # say how it was made
+_NOT_ANSWERING = frozenset({"nano.json", "trainer_state.json"})  # describe its origin
 _MAX_HEADER = 100 * 2**20  # bytes, the format's own limit
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """What lies in a model directory, as far as its headers tell."""
+    """The contents of a model directory, from its headers."""
 
     folder: Path
     config: Mapping[str, Any]
     shards: tuple[Path, ...]
     tensors: Mapping[str, tuple[int, ...]]  # name -> shape
-    vocabulary: int  # rows of its embedding
-    ends: frozenset[int]  # ids that end an answer, by the generation settings and the configuration
+    vocabulary: int  # rows of the embedding
+    ends: frozenset[int]  # IDs that end an answer, from the generation settings and the configuration
 
     @property
     def kind(self) -> str:
-        """The architecture's name."""
+        """The name of the architecture."""
         return str(self.config.get("model_type"))
 
 
 def read_files(folder: Path) -> ModelFiles:
-    """Look at a model directory that is to be loaded. No weight is read yet.
+    """Read the headers of a model directory; no weights are read.
 
     Raises:
-        UserError: names the file, what is wrong with it, and what to do.
+        UserError: names the file, the problem and what to do.
     """
     if not folder.is_dir():
         raise UserError(f"{folder}: no such directory; name a directory with config.json and *.safetensors.")
@@ -83,10 +83,10 @@ def read_files(folder: Path) -> ModelFiles:
 
 
 def model_files(folder: Path) -> list[Path]:
-    """The plain files of a model directory that decide what it answers, by name.
+    """Return the files of a model directory that determine its answers, by name.
 
     Raises:
-        UserError: it is no model directory, or one of them is a link or a folder.
+        UserError: not a model directory, or a file is a link or a folder.
     """
     if not (folder / CONFIG).is_file() or not any(folder.glob("*.safetensors")):
         raise UserError(f"{folder}: is no model directory (it needs {CONFIG} and *.safetensors).")
@@ -99,10 +99,10 @@ def model_files(folder: Path) -> list[Path]:
 
 
 def check_complete(folder: Path) -> None:
-    """Refuse a model directory that was copied or written by half.
+    """Refuse an incomplete model directory.
 
     Raises:
-        UserError: as `model_files`; or a file of weights is cut off or missing, or a JSON file is none.
+        UserError: as `model_files`; or weights are truncated or missing, or a JSON file is not valid.
     """
     for path in model_files(folder):
         if path.suffix == ".safetensors":
@@ -112,7 +112,7 @@ def check_complete(folder: Path) -> None:
 
 
 def model_digest(folder: Path) -> str:
-    """Name what a model directory answers with: weights, tokenizer, template; 32 hex characters.
+    """Return the digest of a directory's weights, tokenizer and template; 32 hex characters.
 
     Raises:
         UserError: as `model_files`; or a file cannot be read.
@@ -124,12 +124,12 @@ def model_digest(folder: Path) -> str:
 
 
 def digest_of_folder(folder: Path) -> str:
-    """Tells model directories apart by their config and their weights; acceptance files hold it."""
+    """Return the digest of config and weights, as stored in acceptance files."""
     return _digest(sorted([*folder.glob("*.safetensors"), folder / CONFIG]))
 
 
 def card_digest(folder: Path) -> str:
-    """Name the card of a model directory; "" where there is none.
+    """Return the digest of a directory's card; "" if there is none.
 
     Raises:
         OSError: it cannot be read.
@@ -141,10 +141,10 @@ def card_digest(folder: Path) -> str:
 
 
 def check_replaces(new: ModelFiles, served: ModelFiles) -> None:
-    """Refuse a directory whose weights cannot be served in place of others while the server goes on.
+    """Refuse weights that a running server cannot swap in.
 
     Raises:
-        UserError: it has another tokenizer, chat template, architecture or vocabulary; or one is damaged.
+        UserError: tokenizer, chat template, architecture or vocabulary differ, or a file is damaged.
     """
     if not _same_tokenizer(served.folder, new.folder):
         raise UserError(f"{new.folder / _TOKENIZER}: not the tokenizer of {served.folder}, served now.")
@@ -162,12 +162,12 @@ def check_replaces(new: ModelFiles, served: ModelFiles) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, short enough for a message."""
+    """Return an error's text, shortened for a message."""
     return " ".join(str(error).split())[:200]
 
 
 def _indexed_shards(folder: Path) -> dict[str, Path]:
-    """Tensor -> the file that holds it, by the index; empty where there is no index."""
+    """Return tensor -> file from the index; empty without an index."""
     index = folder / _INDEX
     if not index.is_file():
         return {}
@@ -200,7 +200,7 @@ _BYTES = {
     **dict.fromkeys(("U32", "I32", "F32"), 4),
     **dict.fromkeys(("U64", "I64", "F64"), 8),
 }
-"""Bytes of a number, by the names of https://github.com/huggingface/safetensors."""
+"""Bytes per number, by the type names of https://github.com/huggingface/safetensors."""
 
 
 class _Tensor(msgspec.Struct):
@@ -212,13 +212,13 @@ class _Tensor(msgspec.Struct):
 
     @property
     def fits(self) -> bool:
-        """Whether its bytes are as many as its shape takes; true of a type that is not known here."""
+        """Whether its size matches its shape; True for unknown types."""
         size = _BYTES.get(self.dtype)
         return size is None or self.data_offsets[1] - self.data_offsets[0] == size * prod(self.shape)
 
 
 def _read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of a safetensors file: eight bytes of its header's length, the header, the data."""
+    """Read names and shapes of a safetensors file: eight bytes of header length, header, data."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -270,7 +270,7 @@ def _json_object(path: Path) -> dict[str, Any]:
 
 
 def _same_tokenizer(base: Path, other: Path) -> bool:
-    """Whether two directories tokenise alike; one without a tokenizer goes with any."""
+    """Return whether two directories tokenize alike; a missing tokenizer matches any."""
     files = [folder / _TOKENIZER for folder in (base, other)]
     if not all(file.is_file() for file in files):
         return True
@@ -279,20 +279,20 @@ def _same_tokenizer(base: Path, other: Path) -> bool:
 
 
 def _template(folder: Path) -> object:
-    """The chat template as the library takes it: from its own file before the tokenizer's settings."""
+    """Return the chat template like the library: its own file precedes the tokenizer's settings."""
     if (folder / _TEMPLATE).is_file():
         return (folder / _TEMPLATE).read_text(encoding="utf-8", errors="replace")
     if not (folder / _TOKENIZER_CONFIG).is_file():
         return None
     template = _json_object(folder / _TOKENIZER_CONFIG).get("chat_template")
-    if isinstance(template, list):  # several by name, as older versions of the library wrote them
+    if isinstance(template, list):  # several by name, from older versions of the library
         named = [entry for entry in template if isinstance(entry, dict) and entry.get("name") == "default"]
         return named[0].get("template") if named else None
     return template
 
 
 def _tokens(path: Path, text: bytes) -> list[Any]:
-    """What of a tokenizer decides its ids; it may be of more values than the kit reads elsewhere."""
+    """Return the parts of a tokenizer that determine its IDs; it may exceed the kit's JSON limits."""
     try:
         tokenizer = json.loads(text)
         return [tokenizer.get(part) for part in ("model", "added_tokens", "normalizer", "pre_tokenizer")]

@@ -1,13 +1,13 @@
-"""The versions of one agent's weights, which of them is in use, and how it came to be: one folder.
+"""The model registry: the versions of one agent's weights, the current one, and the history, in one folder.
 
     deployed/
-      current -> versions/v002     what a server is pointed at: deployed/current/merged
-      versions/v002/               merged/, adapter/ where there is one, version.json
-      history.jsonl                one line for each thing that was done; append-only
+      current -> versions/v002     served as deployed/current/merged
+      versions/v002/               merged/, adapter/ if there is one, version.json
+      history.jsonl                one line per action; append-only
 
-The history is the truth: a version is made whole beside its place, then the line is written, then the link is
-moved. Whoever is killed in between leaves what the next one that opens the shelf finishes: a version that no
-line names never was, and a link that lies behind the last line is moved.
+The history is authoritative: a version is built in another folder, then the line is written, then the link is
+moved. If a process is killed midway, the next one to open the registry completes the update: a version
+without a line is ignored, and an outdated link is moved.
 """
 
 import json
@@ -38,16 +38,16 @@ SCHEMA = 1
 
 
 class RegistryAction(StrEnum):
-    """What was done."""
+    """An action of the registry."""
 
-    PROMOTED = "promoted"  # the comparison said so
-    FORCED = "forced"  # a person said so
-    REFUSED = "refused"  # the comparison did not say so, and nobody else did
+    PROMOTED = "promoted"  # by the comparison
+    FORCED = "forced"  # by a person
+    REFUSED = "refused"  # by the comparison, and not forced
     ROLLED_BACK = "rolled_back"
 
     @property
     def changes(self) -> bool:
-        """Whether another version is in use from then on."""
+        """Whether the action changes the current version."""
         return self is not RegistryAction.REFUSED
 
 
@@ -57,35 +57,35 @@ class RegistryEvent:
 
     at: float  # Unix time, seconds
     deed: RegistryAction
-    version: str  # in use from then on; of a refused candidate: ""
-    before: str  # in use until then; "": nothing was
-    weights: str  # digest of the candidate, or of the version
-    evaluated: str = ""  # the run that tried it, by its id
-    against: str = ""  # the run that it was held against
-    look: int = 0  # at that baseline, from 1; 0: no comparison was made
-    sentence: str = ""  # what the comparison came to
-    reasons: tuple[str, ...] = ()  # against it; of a forced one: what was overruled
-    why: str = ""  # of a forced one, or of a roll-back: what the person said
+    version: str  # current from then on; of a refused candidate: ""
+    before: str  # current until then; "": none
+    weights: str  # digest of the candidate or version
+    evaluated: str = ""  # ID of the run that evaluated it
+    against: str = ""  # the baseline run
+    look: int = 0  # number of the look at that baseline, from 1; 0: no comparison
+    sentence: str = ""  # result of the comparison
+    reasons: tuple[str, ...] = ()  # reasons against it; if forced: the overruled reasons
+    why: str = ""  # the person's reason for a forced promotion or a rollback
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """One set of weights on the shelf, as it was put there."""
+    """One set of weights in the registry, as it was added."""
 
     name: FilledText  # "v001"
     weights: FilledText  # digest of the model directory
-    source: str  # where the weights came from
+    source: str  # origin of the weights
     made_at: float  # Unix time, seconds
-    adapter: bool = False  # whether the LoRA adapter lies beside the merged weights
-    card: str = ""  # digest of the card as it was written; "": there was none
+    adapter: bool = False  # whether there is a LoRA adapter
+    card: str = ""  # digest of the original card; "": none
 
 
 @dataclass(frozen=True, slots=True)
 class ModelUse:
-    """What stays the same over versions: how the model is called, and whether its calls are recorded."""
+    """Settings of all versions: the model's name, and whether its calls are recorded."""
 
-    name: str = ""  # as the server names the model
-    record: str = ""  # the buffer that calls are kept in; "": none are
+    name: str = ""  # the model's name on the server
+    record: str = ""  # the buffer for recorded calls; "": none
 
 
 EVENTS = Codec(RegistryEvent, schema=SCHEMA)
@@ -97,31 +97,31 @@ _NAME = re.compile(r"v(\d{3,9})")
 
 
 def line_of(record: JsonValue) -> bytes:
-    """Spell a record as a line."""
+    """Serialize a record as a line."""
     return (json.dumps(record, ensure_ascii=True, allow_nan=False) + "\n").encode("ascii")
 
 
 HOST, PORT = "127.0.0.1", 8000
-KEY = "VLLM_API_KEY"  # vLLM asks every caller for what it holds, where it is set
+KEY = "VLLM_API_KEY"  # if set, vLLM requires this key of every caller
 
 
 @dataclass(frozen=True, slots=True)
 class Pointing:
-    """How an existing graph is pointed at a shelf; the lines stay the same whichever version is in use."""
+    """How to use a registry in an existing graph; the lines are equal for all versions."""
 
     merged: Path
-    name: str  # as the server names the model
-    record: str = ""  # the buffer that calls are kept in while it is in use; "": none
+    name: str  # the model's name on the server
+    record: str = ""  # the buffer for recorded calls; "": none
     shelf: str = "deployed"
 
     @property
     def serve(self) -> str:
-        """The command that serves it: on this machine alone, behind a key, nothing for development."""
+        """The command that serves the model, only on this machine and with a key."""
         return f"dreamgym-kit serve --from {shlex.quote(self.shelf)}"
 
     @property
     def model(self) -> str:
-        """The line of code that takes the place of the agent's model."""
+        """The line of code that replaces the agent's model."""
         return (
             f'init_chat_model("openai:{self.name}", base_url="http://{HOST}:{PORT}/v1", '
             f'api_key=os.environ["{KEY}"])'
@@ -129,20 +129,20 @@ class Pointing:
 
     @property
     def keep(self) -> str:
-        """The line around the agent's call that keeps what its tools say, for the next training; or ""."""
+        """The line around the agent's call that records its tools for the next training; or ""."""
         return f"with dreamgym_kit.deployed({self.shelf!r}):" if self.record else ""
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """All of them, in order."""
+        """All lines, in order."""
         return tuple(line for line in (self.serve, self.model, self.keep) if line)
 
 
 class ModelRegistry(Closing):
-    """One deployment folder, held by this process until `close`.
+    """One deployment folder, locked by this process until `close`.
 
     Raises:
-        UserError: it is something else, is in use, or a line of its history is damaged.
+        UserError: not a registry, in use, or a line of its history is damaged.
     """
 
     def __init__(self, folder: Path, *, make: bool = False) -> None:
@@ -159,20 +159,21 @@ class ModelRegistry(Closing):
 
     @property
     def events(self) -> tuple[RegistryEvent, ...]:
-        """All that was done here, in order."""
+        """All actions, in order."""
         return tuple(self._events)
 
     @property
     def current(self) -> Version | None:
-        """What is in use; None where nothing is."""
+        """The current version, or None."""
         name = self._in_use()
         return self.version(name) if name else None
 
     @property
     def looks(self) -> tuple[tuple[str, str], ...]:
-        """The comparisons with the weights that are in use, each once: (evaluated, against).
+        """The comparisons with the current weights, each once: (evaluated, against).
 
-        Those of an earlier time in use as well: who rolls back and forth does not look for the first time.
+        Including those of earlier times as the current version: rolling back and forth does not reset the
+        count.
         """
         weights = self._weights()
         baseline = weights.get(self._in_use())
@@ -181,26 +182,26 @@ class ModelRegistry(Closing):
 
     @property
     def before(self) -> str:
-        """The version that was in use before this one, to roll back to; "" where there is none."""
+        """The previous version, to roll back to; "" if there is none."""
         gone: list[str] = []
         for event in self._events:
             if not event.deed.changes:
                 continue
-            if event.version in gone:  # rolled back: what came after it is no way back any more
+            if event.version in gone:  # rolled back: later versions are not a rollback target
                 del gone[gone.index(event.version) :]
             elif event.before:
                 gone.append(event.before)
         return gone[-1] if gone else ""
 
     def known(self) -> list[str]:
-        """The names of all versions that ever were in use, oldest first."""
+        """Return the names of all versions that ever were current, oldest first."""
         return list(dict.fromkeys(event.version for event in self._events if event.version))
 
     def version(self, name: str) -> Version:
-        """One version.
+        """Return a version.
 
         Raises:
-            UserError: it is not on the shelf, or its record is damaged or not that of the history.
+            UserError: it is unknown, or its record is damaged or differs from the history.
         """
         if name not in self.known():
             listed = ", ".join(self.known()) or "none"
@@ -219,24 +220,24 @@ class ModelRegistry(Closing):
         return version
 
     def as_written(self, version: Version) -> bool:
-        """Whether the card of a version is the one that was written with it; no where it was edited."""
+        """Return whether a version's card is unedited."""
         try:
             return card_digest(self.place(version.name) / MERGED) == version.card or not version.card
         except OSError:
             return False
 
     def place(self, name: str) -> Path:
-        """The folder of a version."""
+        """Return the folder of a version."""
         return self.folder / FOLDER / name
 
     @property
     def merged(self) -> Path:
-        """What a server is pointed at; stays the same whichever version is in use."""
+        """The path for a server, equal for all versions."""
         return self.folder / CURRENT / MERGED
 
     @property
     def use(self) -> ModelUse:
-        """What was said of the use last; nothing where nobody said anything.
+        """The last stored settings; empty if there are none.
 
         Raises:
             UserError: the file is damaged.
@@ -248,14 +249,14 @@ class ModelRegistry(Closing):
         write_atomically(self.folder / USE, json.dumps(_USES.write(use)).encode("ascii"))
 
     def pointing(self, shelf: str | Path, use: ModelUse) -> Pointing:
-        """How a graph is pointed at what is in use; `shelf`: this folder, as a person names it."""
+        """Return how to use the current version in a graph; `shelf`: this folder, for commands."""
         return Pointing(self.merged, use.name, use.record, str(shelf))
 
     def whole(self, version: Version) -> Path:
-        """The model directory of a version, held against the digest that it was put there with.
+        """Return a version's model directory after checking its digest.
 
         Raises:
-            UserError: its files are not what they were.
+            UserError: its files were changed.
         """
         folder = self.place(version.name) / MERGED
         if model_digest(folder) != version.weights:
@@ -263,12 +264,12 @@ class ModelRegistry(Closing):
         return folder
 
     def next_name(self) -> str:
-        """What the next version is called."""
+        """Return the name of the next version."""
         numbers = [int(match[1]) for name in self.known() if (match := _NAME.fullmatch(name))]
         return f"v{max(numbers, default=0) + 1:03d}"
 
     def put(self, version: Version, fill: Callable[[Path], None]) -> None:
-        """Make a version's folder: `fill` writes the weights into it. It is in use only after `note`."""
+        """Create a version's folder; `fill` writes the weights. It becomes current only with `note`."""
 
         def write(beside: Path) -> None:
             fill(beside)
@@ -279,30 +280,30 @@ class ModelRegistry(Closing):
         try:
             write_folder(place, write)
         except OSError as error:
-            shutil.rmtree(place.with_name(f".{place.name}.new"), ignore_errors=True)  # it may fill the disk
+            shutil.rmtree(place.with_name(f".{place.name}.new"), ignore_errors=True)  # to free the disk
             raise UserError(
                 f"{place}: cannot be written ({error.strerror}); nothing was changed: what was in use is."
             ) from error
 
     def note(self, event: RegistryEvent) -> None:
-        """Write down what was done; a version that is in use from now on is pointed at."""
+        """Append an action to the history, and move the link to a new current version."""
         append_lines(self.folder / HISTORY, line_of(EVENTS.write(event)), sync=True)
         self._events.append(event)
         self._follow()
 
     def close(self) -> None:
-        """Let others at it."""
+        """Release the lock."""
         self._lock.close()
 
     def _weights(self) -> dict[str, str]:
-        """The digest of each version, as the history has it."""
+        """Return the digest of each version from the history."""
         return {event.version: event.weights for event in self._events if event.deed.changes}
 
     def _in_use(self) -> str:
         return next((event.version for event in reversed(self._events) if event.deed.changes), "")
 
     def _follow(self) -> None:
-        """Point `current` at what the history says, in one step."""
+        """Atomically point `current` to the version of the history."""
         name = self._in_use()
         link = self.folder / CURRENT
         target = f"{FOLDER}/{name}"
@@ -332,7 +333,7 @@ class ModelRegistry(Closing):
 
 
 def read_use(shelf: Path) -> ModelUse:
-    """`ModelRegistry.use`, read without holding the shelf."""
+    """Read `ModelRegistry.use` without the lock."""
     try:
         return _USES.read(read_json(read_whole(shelf / USE)))
     except FileNotFoundError:
@@ -342,10 +343,10 @@ def read_use(shelf: Path) -> ModelUse:
 
 
 def version_in_use(shelf: Path) -> str:
-    """The name of the version in use, read without holding the shelf.
+    """Return the name of the current version, without the lock.
 
     Raises:
-        UserError: nothing is deployed there.
+        UserError: the registry has no version.
     """
     link = shelf / CURRENT
     if not link.is_symlink():

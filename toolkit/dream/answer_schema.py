@@ -16,7 +16,7 @@ from jsonschema.exceptions import SchemaError, ValidationError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from dreamgym_kit.dream.state.observed import observation
+from dreamgym_kit.dream.observed import observation
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Answer, ToolSpec
 

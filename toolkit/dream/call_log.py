@@ -1,10 +1,10 @@
 """The episode's calls and answers in order, and what later answers must agree with.
 
 Here: who called what, what they were told, which calls changed (or would have changed) the world,
-and one answer per repeated request. Parallel calls of one model turn do not see each other: the
+and one answer per repeated request. Different parallel calls of one model turn do not see each other: the
 state a call met is named by the world-changing calls of *earlier* turns, so that it does not
-depend on which thread was faster. That name (`types.history_digest`) is kept as a running hash: an episode of
-n writes costs n steps, not n squared.
+depend on which thread was faster. Equal ones follow each other in the order that the model asked for. That
+name (`types.history_digest`) is kept as a running hash: an episode of n writes costs n steps, not n squared.
 """
 
 import hashlib
@@ -88,6 +88,7 @@ class CallLog:
         self._runs: dict[int, int] = {}  # by turn: the turn of its node's latest run
         self._earlier: dict[int, int] = {}  # by such a turn: that of the run before it
         self._open: Counter[int] = Counter()  # calls of a turn that have not ended
+        self._under_way: set[CallPosition] = set()  # the places of these calls
         self._reserved: dict[str, int] = {}
         self._steps = 0
         self._answered: dict[tuple[str, str], Answer] = {}
@@ -148,7 +149,9 @@ class CallLog:
             if known[0] in self._left:
                 turn = self._run(turn, str(call.call_id))
             self._open[turn] += 1
-            return CallPosition(turn, index, self._arrivals, twin, step, within)
+            place = CallPosition(turn, index, self._arrivals, twin, step, within)
+            self._under_way.add(place)
+            return place
 
     def _run(self, turn: int, call_id: str) -> int:
         """The turn of a node's run that a call is made in; a call that is made again begins a new run."""
@@ -172,6 +175,7 @@ class CallLog:
         """The call at a place has an answer, or is broken off."""
         with self._lock:
             self._open[place.turn] -= 1
+            self._under_way.discard(place)
 
     def overlaps(self, place: CallPosition) -> bool:
         """Whether calls of an earlier run of the same node are still under way: LangGraph leaves threads."""
@@ -233,9 +237,30 @@ class CallLog:
                 self._writes.add(place, call.key)
         return entry
 
-    def history(self, place: CallPosition) -> Sequence[Transition]:
-        """The entries of earlier turns, by place; put together only when somebody looks."""
-        return _Earlier(self, place.turn)
+    def history(self, place: CallPosition, call: Call) -> Sequence[Transition]:
+        """The entries of earlier turns and of equal calls before it in its own, by place.
+
+        They are put together only when somebody looks.
+        """
+        return _Earlier(self, place.turn, self._twins(place, call) if place.twin else ())
+
+    def awaits_twins(self, place: CallPosition, call: Call) -> bool:
+        """Whether equal calls before this one in its turn have no answer yet."""
+        return len(self._twins(place, call)) < place.twin
+
+    def twin_under_way(self, place: CallPosition) -> bool:
+        """Whether a call that may be an earlier equal one of its turn has begun and not ended."""
+        with self._lock:
+            return any(one.turn == place.turn and one.twin < place.twin for one in self._under_way)
+
+    def _twins(self, place: CallPosition, call: Call) -> tuple[Transition, ...]:
+        with self._lock:
+            before = [
+                (other, entry)
+                for other, entry in self._entries
+                if other.turn == place.turn and other.twin < place.twin and entry.call.key == call.key
+            ]
+        return tuple(entry for _, entry in sorted(before, key=lambda item: item[0]))
 
     def remember(self, identity: tuple[str, str], answer: Answer) -> None:
         """Keep an answer for a request that a resumed node may make again; failures are asked anew."""
@@ -270,14 +295,15 @@ class CallLog:
 class _Earlier(Sequence[Transition]):
     """What an episode knew before a turn. Most answers do not need it, so it is not copied for each."""
 
-    def __init__(self, ledger: CallLog, turn: int) -> None:
+    def __init__(self, ledger: CallLog, turn: int, twins: tuple[Transition, ...]) -> None:
         self._ledger = ledger
         self._turn = turn
+        self._twins = twins
         self._known: tuple[Transition, ...] | None = None
 
     def _all(self) -> tuple[Transition, ...]:
         if self._known is None:
-            self._known = self._ledger.transitions(before_turn=self._turn)
+            self._known = (*self._ledger.transitions(before_turn=self._turn), *self._twins)
         return self._known
 
     @overload

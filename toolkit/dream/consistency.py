@@ -2,57 +2,60 @@
 
 Before the model is asked: what is known of the things that the call names, and the answer that was told
 before, if nothing has touched it since. After it: known fields are put where the model left an example's
-value standing, ids that a tool makes up are made up by code, and what contradicts told facts, recorded
-effects or the answer itself is refused with the reason, for one repair.
+value standing, ids that a tool makes up are made up by code, and what contradicts records, effects or the
+answer itself is refused with the reason, for one repair. What contradicts this episode's calls alone,
+`contradictions` refuses.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import getitem
+from typing import Any, NamedTuple
 
 from dreamgym_kit.dream import things
+from dreamgym_kit.dream.contradictions import KnownFacts, known_facts
 from dreamgym_kit.dream.decision import MAX_CHANGES, Decision
-from dreamgym_kit.dream.state.claims import (
-    Claim,
-    believed,
-    changing_fields,
-    differs,
-    is_sure,
-    records_of,
-    said_of,
-)
-from dreamgym_kit.dream.state.dreaming import Knowledge, follow
-from dreamgym_kit.dream.state.entities import is_id_name, mentioned, records
-from dreamgym_kit.dream.state.history import HistoryStep
-from dreamgym_kit.dream.state.models import ToolModels
-from dreamgym_kit.dream.state.observed import answer_of, failed, observation
-from dreamgym_kit.dream.state.values import copy_json, field_path, is_key, spell, walk
-from dreamgym_kit.dream.state.views import State
-from dreamgym_kit.dream.state_tracker import StateTracker, TrackedEpisode
+from dreamgym_kit.dream.entities import Record, is_id_name, mentioned, records
+from dreamgym_kit.dream.json_values import copy_json, is_key, is_scalar, spell, walk
+from dreamgym_kit.dream.observed import answer_of, failed, observation, opened
+from dreamgym_kit.dream.programs.collections import VIEW, WHOLE
+from dreamgym_kit.dream.programs.dreaming import ProgramEpisode
+from dreamgym_kit.dream.programs.effects import Assign, Delete, Keep
+from dreamgym_kit.dream.programs.experience import ProgramTracker
+from dreamgym_kit.dream.programs.model import ToolProgram, made_up_places
+from dreamgym_kit.dream.programs.values import UNKNOWN, SeenStep, same, value_key
 from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.interfaces import Situation
-from dreamgym_kit.serialization import JsonValue, escaped_args
+from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Answer, Call, Source, Transition
 
 _MAX_FIELDS = 16  # of one thing, in a prompt
+_SURE = 0.9  # confidence from which on a record contradicts an answer
 _WORDS = re.compile(r"[\s:#/]+")
 _WRAPPED = frozenset({"$json", "$answer", "content"})
 
 
-class ConsistencyCheck:
-    """One call's ground. Takes the following's lock for as long as it reads."""
+class Claim(NamedTuple):
+    """One changed fact."""
 
-    def __init__(self, following: StateTracker, call: Call, situation: Situation) -> None:
-        self._following, self._call, self._situation = following, call, situation
-        with following.lock:
-            self._knowledge: Knowledge = following.knowledge(situation.tenant)
-            self._followed: TrackedEpisode = following.follow(situation)
-            self._state, self._known = self._followed.state, self._followed.known
-            self._args: Mapping[str, JsonValue] = self._followed.renaming.symbolic(escaped_args(call.args))
-            self.facts = self._concrete(self._facts())
-            self.held = self._held()
+    entity: str
+    field: str
+    value: JsonValue
+
+
+class ConsistencyCheck:
+    """What one call's answer is held against. Takes the programs' lock for as long as it reads."""
+
+    def __init__(self, programs: ProgramTracker, call: Call, situation: Situation) -> None:
+        self._programs, self._call, self._situation = programs, call, situation
+        self._told: KnownFacts = known_facts(situation.history)
+        self._writes = situation.tool.effect.changes_environment
+        with programs.lock:
+            dream, self._args = programs.before(call, situation)
+            self.facts = self._facts(dream)
+        self.held = None if self._writes else self._held()
 
     def settle(self, answer: Answer, decision: Decision, examples: tuple[Transition, ...]) -> Answer:
         """The answer as code lets it stand.
@@ -62,149 +65,171 @@ class ConsistencyCheck:
         """
         if answer.unanswered:
             return answer
-        with self._following.lock:
-            seen = self._followed.renaming.symbolic(observation(answer))
+        with self._programs.lock:
+            dream, _ = self._programs.before(self._call, self._situation)
+            seen = observation(answer)
             if answer.error is not None:
-                self._check_failure(seen)
+                self._check_failure(dream)
                 return answer
-            claims = self._followed.claims(answer.changes)
-            if self._situation.tool.effect.changes_environment:
+            claims = tuple(_claims_of(answer.changes))
+            if self._writes:
                 claims = tuple(one._replace(entity=self._thing(one.entity, seen)) for one in claims)
-                seen, claims = self._made_up(seen, claims)
-                claims = self._checked_claims(seen, claims, answer.confidence)
+                seen, claims = self._made_up(dream, seen, claims)
+                claims = self._checked_claims(dream, seen, claims)
             else:
-                seen = self._agreeing(seen, decision)
-            self._check_ids(seen, decision, examples)
-            settled = answer_of(self._concrete(seen), answer)
-            return replace(settled, changes=tuple(self._concrete(claim._asdict()) for claim in claims))
-
-    def _concrete(self, value: JsonValue) -> JsonValue:
-        return self._followed.concrete(value, self._situation, self._call)
+                seen = self._agreeing(dream, seen, decision)
+            self._check_ids(dream, seen, decision, examples)
+        return replace(answer_of(seen, answer), changes=tuple(claim._asdict() for claim in claims))
 
     def _held(self) -> Answer | None:
-        """The answer that this read was told before, while nothing has touched it."""
-        if self._situation.tool.effect.changes_environment:
-            return None
-        view = self._state.get(self._call.tool, spell(dict(self._args)))
-        if view is None or view.source == "recorded" or not is_sure(view):
-            return None
-        like = Answer(
-            source=Source.MODEL,
-            confidence=round(min(1.0, view.confidence), 4),
-            why="as it was told before",
+        """What this read was answered before in the episode, while only known changes came since."""
+        place = next(
+            (
+                place
+                for place, entry in reversed(list(enumerate(self._situation.history)))
+                if entry.call.key == self._call.key
+            ),
+            None,
         )
-        return answer_of(self._concrete(view.observation), like)
+        if place is None:
+            return None
+        before = self._situation.history[place].answer
+        if before.unanswered or before.source is Source.FAULT:
+            return None
+        changes: list[Claim] = []
+        for entry in self._situation.history[place + 1 :]:
+            if not entry.effect.changes_environment or (entry.answer.error and not entry.answer.timed_out):
+                continue
+            if not entry.answer.changes or entry.answer.error:
+                return None
+            changes += _claims_of(entry.answer.changes)
+        seen = copy_json(observation(before))
+        if changes and (failed(seen) or things.rows_of(before.content) is not None):
+            return None  # what was not there may be, and what is listed may be another
+        for change in changes:
+            shown = [
+                record
+                for record in records(seen, self._call.args)
+                if record.entity == change.entity and change.field in record.fields
+            ]
+            if not shown:
+                return None
+            for record in shown:
+                record.fields[change.field] = change.value
+        like = Answer(source=Source.MODEL, confidence=before.confidence, why="as it was told before")
+        return answer_of(seen, like)
 
-    def _facts(self) -> dict[str, JsonValue]:
+    def _facts(self, dream: ProgramEpisode) -> dict[str, JsonValue]:
         found: dict[str, JsonValue] = {}
-        for entity in dict.fromkeys(mentioned(dict(self._args))):
-            fields = dict(self._known.shown.get(entity, {}))
-            for view, record in records_of(self._state, entity):
-                if is_sure(view, entity):
-                    fields.update(record.scalars())
-            fields.update(self._known.fields.get(entity, {}))
-            if fields:
-                found[entity] = dict(list(fields.items())[:_MAX_FIELDS])
-        changes = changing_fields(self._knowledge.models, self._call.tool)
-        if changes:
-            found[f"fields that {self._call.tool} was seen to change"] = sorted(changes)
+        for name in dict.fromkeys(things.identifiers(self._call.args)):
+            fields: dict[str, JsonValue] = dict(self._told.changes.get(name, {}))
+            for thing, told in self._told.fields.items():
+                fields.update(told if thing[1] == name else {})
+            for row in _rows_of(dream, name):
+                fields.update({field: value for field, value in row.items() if is_scalar(value)})
+            fields.pop(WHOLE, None)
+            shown = [(field, value) for field, value in fields.items() if str(value) != name]
+            if shown:
+                found[name] = dict(shown[:_MAX_FIELDS])
+        changed = changing_fields(dream.model.tools.get(self._call.tool))
+        if changed:
+            found[f"fields that {self._call.tool} was seen to change"] = sorted(changed)
         return found
 
-    def _agreeing(self, seen: JsonValue, decision: Decision) -> JsonValue:
+    def _agreeing(self, dream: ProgramEpisode, seen: JsonValue, decision: Decision) -> JsonValue:
         """A read's answer with what is known in the places that the model did not decide."""
         settled = copy_json(seen)
-        for record in records(settled, self._args):
-            known = {
-                **(self._known.shown.get(record.entity, {}) if record.kind_is_known else {}),
-                **said_of(self._state, self._known, record, self._call.tool),
-            }
-            for name, value in known.items():
-                if name == record.named or name not in record.fields:
-                    continue
-                if not differs(record.fields[name], value):
+        known_rows = self._known_rows(dream, settled)
+        for record in records(settled, self._call.args):
+            thing = (things.kind_of(record.named, self._call.tool), record.entity)
+            told = {} if decision.like is None else self._told.fields.get(thing, {})
+            for name, value in {**told, **known_rows.get(record.entity, {})}.items():
+                if name == record.named or name not in record.fields or same(record.fields[name], value):
                     continue
                 place = _leaf((*record.path, name))
                 if decision.like is None or place in decision.leaves:
                     raise NotSerializable(
-                        f"{place or name}: {name} of {record.entity} is known to be {self._shown(value)}, "
-                        f"not {self._shown(record.fields[name])}; nothing has changed it"
+                        f"{place or name}: {name} of {record.entity} is known to be {spell(value)[:80]}, "
+                        f"not {spell(record.fields[name])[:80]}; nothing has changed it"
                     )
                 record.fields[name] = value
         return settled
 
-    def _check_failure(self, seen: JsonValue) -> None:
-        """A read does not deny what the agent was told of."""
-        if self._situation.tool.effect.changes_environment:
-            return
-        form = self._knowledge.models.form(self._step(seen))
-        if (self._call.tool, form) in self._following.no_denials(self._situation.tenant):
-            return
-        for name, value in self._args.items():
-            if not is_key(value) or str(value) not in spell(seen) or not self._tells(name):
-                continue
-            if self._known.there(str(value), name):
-                shown = self._shown(value)
-                raise NotSerializable(
-                    f"error: {shown} was told of before and nothing was done to it: it is there"
-                )
+    def _known_rows(self, dream: ProgramEpisode, seen: JsonValue) -> dict[str, dict[str, JsonValue]]:
+        """By id, the known fields of the records that an answer shows."""
+        inside, wrap = opened(seen)
+        step = SeenStep(self._call.tool, self._args, True, inside, False, wrap)
+        known: dict[str, dict[str, JsonValue]] = {}
+        for fact in dream.model.collections.facts(step):
+            row = dream.state.at(fact.row) if not fact.collection.startswith(VIEW) else None
+            if isinstance(row, dict) and dream.state.confidence.get(fact.row, 1.0) >= _SURE:
+                scalars = {name: value for name, value in row.items() if name != WHOLE and is_scalar(value)}
+                known.setdefault(str(fact.key), {}).update(scalars)
+        return known
 
-    def _tells(self, named: str) -> bool:
-        """Whether this read is known to answer with records of this id."""
-        views = [view for (tool, _), view in self._state.views.items() if tool == self._call.tool]
-        return not views or any(
-            record.named == named for view in views for record in records(view.observation, view.args)
-        )
+    def _check_failure(self, dream: ProgramEpisode) -> None:
+        """A look-up does not fail for a record that is known."""
+        document = dream.model.collections.documents.get(self._call.tool)
+        if self._writes or document is None or document.key_arg not in self._args:
+            return
+        key = self._args[str(document.key_arg)]
+        if isinstance(dream.state.row(document.collection, key), dict):
+            raise NotSerializable(f"error: {spell(key)[:80]} is known: it is there")
 
-    def _made_up(self, seen: JsonValue, claims: tuple[Claim, ...]) -> tuple[JsonValue, tuple[Claim, ...]]:
+    def _made_up(
+        self, dream: ProgramEpisode, seen: JsonValue, claims: tuple[Claim, ...]
+    ) -> tuple[JsonValue, tuple[Claim, ...]]:
         """The ids that this tool makes up are made up by code: new each time, in the recorded form."""
-        symbols = self._knowledge.models.fresh_for(self._call.tool, self._state)
-        if not symbols or failed(seen):
+        places = made_up_places(dream.model.tools.get(self._call.tool))
+        if not places or failed(seen):
             return seen, claims
-        settled, renamed = copy_json(seen), {}
-        for path, value in list(walk(settled)):
-            symbol = symbols.get(field_path(path))
-            if symbol is not None and is_key(value):
-                renamed[str(value)] = str(symbol)
-                if path:
-                    reduce(getitem, path[:-1], settled)[path[-1]] = symbol
-                else:
-                    settled = symbol
-        return settled, tuple(
+        inside, wrap = opened(copy_json(seen))
+        scope, renamed = dream.scope(self._call.tool, self._args), {}
+        for place, value in list(walk(inside)):
+            if place not in places or not is_key(value):
+                continue
+            counted = scope.get(f"next.{self._call.tool}.{'.'.join(map(str, place))}", UNKNOWN)
+            made = dream.make_up(str(value)) if counted is UNKNOWN else counted
+            renamed[str(value)] = str(made)
+            if place:
+                reduce(getitem, place[:-1], inside)[place[-1]] = made
+            else:
+                inside = made
+        return wrap(inside), tuple(
             claim._replace(entity=renamed.get(claim.entity, claim.entity)) for claim in claims
         )
 
     def _checked_claims(
-        self, seen: JsonValue, claims: tuple[Claim, ...], support: float
+        self, dream: ProgramEpisode, seen: JsonValue, claims: tuple[Claim, ...]
     ) -> tuple[Claim, ...]:
         """The told changes and those that the answer shows, none against what was recorded."""
         shown = {
-            (record.entity, name): value
-            for record in records(seen, self._args)
+            (record.entity, name): (value, record)
+            for record in records(seen, self._call.args)
             for name, value in record.scalars()
         }
         for claim in claims:
             said = shown.get((claim.entity, claim.field))
-            if said is not None and differs(said, claim.value):
+            if said is not None and not same(said[0], claim.value):
                 raise NotSerializable(
-                    f"set: {claim.field} of {claim.entity} is {self._shown(said)} in the answer"
+                    f"set: {claim.field} of {claim.entity} is {spell(said[0])[:80]} in the answer"
                 )
         told = {(claim.entity, claim.field) for claim in claims}
         implied = tuple(
-            Claim(record.entity, name, record.fields[name])
-            for record in records(seen, self._args)
-            for name, known in said_of(self._state, self._known, record, self._call.tool).items()
-            if name in record.fields
-            and differs(record.fields[name], known)
-            and (record.entity, name) not in told
+            Claim(entity, name, value)
+            for (entity, name), (value, record) in shown.items()
+            if (entity, name) not in told and not same(self._fields_of(record).get(name, value), value)
         )
         every = (*claims, *implied)
         if len(every) > MAX_CHANGES:
             raise NotSerializable(f"set: the answer and set change {len(every)} facts; at most {MAX_CHANGES}")
-        step = self._step(seen)
-        after = follow(self._knowledge, self._state, step, confidence=support) if every else self._state
         for claim in every:
-            self._check_effect(claim, step, after)
+            self._check_effect(dream, claim, seen)
         return every
+
+    def _fields_of(self, record: Record) -> Mapping[str, Any]:
+        thing = (things.kind_of(record.named, self._call.tool), record.entity)
+        return self._told.fields.get(thing, {})
 
     def _thing(self, entity: str, seen: JsonValue) -> str:
         """The id that a change is of: as it was said, or the one id among its words ("order o9").
@@ -219,43 +244,53 @@ class ConsistencyCheck:
         made = {record.thing[1] for record in things.records(seen, self._call)}
         near = {*things.identifiers(self._call.args), *made}
         for word in words:
-            if self._state.has_heard(word) and self._told_together(word, near):
+            if self._told_together(word, near):
                 return word
         raise NotSerializable(f"set: nothing that is known is named '{entity[:60]}'")
 
     def _told_together(self, thing: str, named: set[str]) -> bool:
-        for entry in self._situation.history:
-            content = things.opened(entry.answer.content)
-            words = {*things.identifiers(entry.call.args), *things.identifiers(content)}
-            if thing in words and words & named:
-                return True
-        return False
+        return any(thing in words and words & named for words in map(_named_in, self._situation.history))
 
-    def _check_effect(self, claim: Claim, step: HistoryStep, after: State) -> None:
-        """One change against the tool's recorded effects, where those rest on enough."""
-        models = self._knowledge.models
-        only = changing_fields(models, self._call.tool)
+    def _check_effect(self, dream: ProgramEpisode, claim: Claim, seen: JsonValue) -> None:
+        """One change against the tool's recorded effects."""
+        tool = self._call.tool
+        program = dream.model.tools.get(tool)
+        if program is None:
+            return
+        inside, wrap = opened(seen)
+        step = SeenStep(tool, self._args, True, inside, True, wrap)
+        scope = dream.model.after_names(dream.scope(tool, self._args), step)
         ruled = False
-        for fields in ruled_records(models, self._state, after, step, claim.entity, claim.field):
-            ruled = True
-            for value in (of.get(claim.field) for of in fields):
-                if differs(value, claim.value):
-                    raise NotSerializable(
-                        f"set: it is known that {claim.field} of {claim.entity} is {self._shown(value)} "
-                        f"after {self._call.tool}, not {self._shown(claim.value)}"
-                    )
-        if not ruled and only is not None and claim.field not in only:
-            listed = ", ".join(sorted(only)) or "nothing"
-            raise NotSerializable(
-                f"set: recordings show that {self._call.tool} changes {listed}, never {claim.field}"
-            )
+        for prefix, (collection, key) in scope.rows.items():
+            effect = program.effect_on(prefix)
+            if str(key) != claim.entity or not isinstance(effect, (Assign, Keep)):
+                continue
+            row = dream.state.row(collection, key)
+            after = dict(row) if isinstance(row, dict) else {}
+            for name, form in effect.fields.items() if isinstance(effect, Assign) else ():
+                after[name] = form(scope.child({"old": after.get(name, UNKNOWN)}))
+            for name in effect.unknown if isinstance(effect, Assign) else ():
+                after[name] = UNKNOWN
+            value = after.get(claim.field, UNKNOWN)
+            ruled = ruled or claim.field in after
+            if value is not UNKNOWN and not same(value, claim.value):
+                raise NotSerializable(
+                    f"set: it is known that {claim.field} of {claim.entity} is {spell(value)[:80]} "
+                    f"after {tool}, not {spell(claim.value)[:80]}"
+                )
+        only = changing_fields(program)
+        if not ruled and only and claim.field not in only:
+            listed = ", ".join(sorted(only))
+            raise NotSerializable(f"set: recordings show that {tool} changes {listed}, never {claim.field}")
 
-    def _check_ids(self, seen: JsonValue, decision: Decision, examples: tuple[Transition, ...]) -> None:
+    def _check_ids(
+        self, dream: ProgramEpisode, seen: JsonValue, decision: Decision, examples: tuple[Transition, ...]
+    ) -> None:
         """An id of an example's world that stayed in the form is no id of this world."""
         if decision.like is None or examples[decision.like - 1].environment == self._situation.environment:
             return
         given = {*mentioned(dict(self._args))}
-        if self._situation.tool.effect.changes_environment:  # what a write makes may have the same number
+        if self._writes:  # what a write makes may have the same number
             made = next(iter(things.records(seen, self._call)), None)
             given |= {made.thing[1]} if made is not None else set()
         theirs = set(mentioned(observation(examples[decision.like - 1].answer)))
@@ -264,28 +299,45 @@ class ConsistencyCheck:
             if not is_id_name(name) or not isinstance(value, str) or value in given or value not in theirs:
                 continue
             place = _leaf(path)
-            if place not in decision.leaves and not self._state.has_heard(value):
+            if place not in decision.leaves and not self._has_heard(dream, value):
                 raise NotSerializable(
                     f"leaves: '{place}' still has the example's {value}, which is not of this environment"
                 )
 
-    def _step(self, seen: JsonValue) -> HistoryStep:
-        args = self._args
-        return HistoryStep(self._call.tool, args, spell(dict(args)), seen, True, failed(seen))
-
-    def _shown(self, value: JsonValue) -> str:
-        return spell(self._concrete(value))[:80]
+    def _has_heard(self, dream: ProgramEpisode, name: str) -> bool:
+        return dream.state.has_heard(name) or any(
+            name in words for words in map(_named_in, self._situation.history)
+        )
 
 
-def ruled_records(
-    models: ToolModels, before: State, after: State, step: HistoryStep, entity: str, field: str
-) -> Iterator[list[Mapping[str, JsonValue]]]:
-    """By read that showed a field of a thing: its records after a step, where believed rules tell."""
-    for view, record in records_of(before, entity):
-        later = after.get(view.tool, view.spelled)
-        if field in record.fields and later is not None and believed(models, step, view):
-            shown = records(later.observation, view.args)
-            yield [other.fields for other in shown if other.entity == entity]
+def changing_fields(program: ToolProgram | None) -> frozenset[str]:
+    """The fields that a tool was seen to change; empty where it may change others as well."""
+    effects = list(program.effects.values()) if program is not None else []
+    if any(effect is None or isinstance(effect, Delete) for effect in effects):
+        return frozenset()
+    assigned = [effect for effect in effects if isinstance(effect, Assign)]
+    if any(effect.named is not None for effect in assigned):
+        return frozenset()
+    return frozenset(name for effect in assigned for name in (*effect.fields, *effect.unknown))
+
+
+def _rows_of(dream: ProgramEpisode, key: str) -> Iterator[Mapping[str, Any]]:
+    """The known records with this key."""
+    keys: Sequence[JsonValue] = (key, int(key)) if key.isdecimal() else (key,)
+    for collection in dream.model.collections.key_fields:
+        for value in keys:
+            row = dream.state.at((collection, value_key(value)))
+            if isinstance(row, dict):
+                yield row
+
+
+def _claims_of(changes: Sequence[Mapping[str, JsonValue]]) -> Iterator[Claim]:
+    return (Claim(str(one.get("entity")), str(one.get("field")), one.get("value")) for one in changes)
+
+
+def _named_in(entry: Transition) -> set[str]:
+    content = things.opened(entry.answer.content)
+    return {*things.identifiers(entry.call.args), *things.identifiers(content)}
 
 
 def _leaf(path: tuple[str | int, ...]) -> str:

@@ -1,9 +1,9 @@
-"""What an answer contradicts: its tool's declared form, the environment's facts, this episode's calls.
+"""Check an answer for contradictions: the tool's declared form, the environment's facts, the episode's calls.
 
-Nothing here is asked of a model or of recordings, and no confidence counts: an answer that invents what
-nothing tells is accepted, and one that says otherwise than what was told is not. One ID names one thing; a
-read shows what was told of it until a write names it; a list keeps its rows, gains what was made and loses
-what was removed. A write changes what it names and what it says that it changes.
+The check asks no model and ignores confidence. An answer may invent what no earlier answer shows; it may not
+differ from earlier answers. An ID names one thing. A read shows the known fields of a thing until a write
+names it. A list keeps its rows, gains created ones and loses removed ones. A write changes what it names, and
+what its answer reports as changed.
 """
 
 import re
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dreamgym_kit.dream.answer_schema import schema_for
+from dreamgym_kit.dream.faults import FaultKind, fault_kind, took_effect
 from dreamgym_kit.dream.things import (
     DENIES,
     MAKES,
@@ -18,16 +19,20 @@ from dreamgym_kit.dream.things import (
     EntityRecord,
     Scalar,
     Thing,
+    denies,
     failure_of,
     id_arguments,
     identifiers,
+    is_clock_name,
     is_id_name,
     is_partial,
     is_scalar,
+    is_view_argument,
     kind_of,
     kinds_of,
     names_more,
     noun,
+    plain_items,
     records,
     rows_of,
     same,
@@ -40,7 +45,7 @@ from dreamgym_kit.types import Answer, Call, Source, ToolSpec, Transition
 Fact = Mapping[str, JsonValue]
 """An answer about an environment's base state: `{"tool", "args", "answer"}`, or `"error"` for the answer."""
 MAX_REASONS = 4
-"""Contradictions that are named of one answer."""
+"""Maximum number of contradictions reported for one answer."""
 _SETS = frozenset(["change", "edit", "modify", "rename", "replace", "set", "update"])
 _KEEPS_ROWS = MAKES | _SETS | {"notify", "pay", "refund", "send"}
 _GONE = re.compile(
@@ -50,64 +55,67 @@ _GONE = re.compile(
 
 @dataclass(slots=True)
 class _Rows:
-    """The rows that a read listed, as far as they are known now."""
+    """The known rows of a read."""
 
     call: Call
     things: set[Thing]
-    partial: bool  # it says that there are more
-    touched: set[str] = field(default_factory=set)  # by writes that may take a row out of a list
+    partial: bool  # the answer has further rows, for example on a next page
+    plain: bool = False  # its items are values, not records
+    touched: set[str] = field(default_factory=set)  # IDs in writes that may have removed rows
 
 
 @dataclass(slots=True)
-class _Known:
-    """What facts and calls told so far, in their order."""
+class KnownFacts:
+    """What facts and earlier calls show, in order."""
 
     fields: dict[Thing, dict[str, Scalar]] = field(default_factory=dict)
     by_argument: set[Thing] = field(default_factory=set)
+    changes: dict[str, dict[str, Scalar]] = field(default_factory=dict)  # by ID, of what nothing told of yet
     removed: set[Thing] = field(default_factory=set)
-    left: set[tuple[str, Thing]] = field(default_factory=set)  # of which ID a thing was taken out
-    made: dict[Thing, frozenset[str]] = field(default_factory=dict)  # and what the making call named
+    left: set[tuple[str, Thing]] = field(default_factory=set)  # (group's ID, member removed from it)
+    made: dict[Thing, frozenset[str]] = field(default_factory=dict)  # with the IDs in the call
     rows: dict[str, _Rows] = field(default_factory=dict)  # by the key of their call
     whole: dict[str, JsonValue] = field(default_factory=dict)  # answers without records, by call
-    views: dict[tuple[Thing, str], str] = field(default_factory=dict)  # with which arguments a field was read
-    denied: set[str] = field(default_factory=set)  # calls that were answered "not found"
+    views: dict[tuple[Thing, str], str] = field(default_factory=dict)  # see `_view`
+    denied: set[str] = field(default_factory=set)  # keys of calls whose answer was "not found"
 
     def failed(self, call: Call, error: str) -> None:
-        """Learn that a read found nothing."""
+        """Record that a read found nothing."""
         if DENIES.search(error):
             self.denied.add(call.key)
 
     def shown(self, call: Call, content: JsonValue) -> None:
-        """Learn a read's answer."""
+        """Record a read's answer."""
         told = list(records(content, call))
         for record in told:
             self.fields.setdefault(record.thing, {}).update(record.fields)
-            self.views |= {(record.thing, name): _view(record.thing, call) for name in record.fields}
+            self.views |= {(record.thing, name): _view(call) for name in record.fields}
             self.removed.discard(record.thing)
             if record.by_argument:
                 self.by_argument.add(record.thing)
         if rows_of(content) is not None:
-            self.rows[call.key] = _Rows(
-                call, {record.thing for record in told if record.in_list}, is_partial(content)
-            )
+            plain = plain_items(content)
+            things = plain or {record.thing for record in told if record.in_list}
+            self.rows[call.key] = _Rows(call, things, is_partial(content), bool(plain))
         if not told:
             self.whole[call.key] = content
 
     def uncertain(self, call: Call) -> None:
-        """Learn that a write timed out: what it names may have changed, or not."""
+        """Record that a write timed out: things that it names may have changed."""
         self.whole.clear()
         self.denied.clear()
         self._doubt(call, set(identifiers(call.args)), {})
 
     def written(self, call: Call, answer: Answer) -> None:
-        """Learn a write: what it names may have changed, except in the fields that it says."""
+        """Record a write: things that it names may have changed, except in fields that its answer shows."""
         self.whole.clear()
         self.denied.clear()
         told = list(records(answer.content, call))
         named = set(identifiers(call.args))
         new = {record.thing for record in told if self._is_new(record, call, named)}
         given = {name: value for name, value in call.args.items() if is_scalar(value)}
-        self._doubt(call, named | {record.thing[1] for record in told}, given)
+        if answer.source is not Source.MODEL or not answer.changes:  # else it said all that it changes
+            self._doubt(call, named | {record.thing[1] for record in told}, given)
         self.views = {at: view for at, view in self.views.items() if at[0][1] not in named}
         for thing in new:
             self.made[thing] = frozenset(named)
@@ -116,16 +124,24 @@ class _Known:
         for record in told:
             if not record.by_argument:
                 self.fields.setdefault(record.thing, {}).update(record.fields)
+        self.changed(answer)
+        if REMOVES & set(words(call.tool)):
+            self._take_out(call)
+
+    def changed(self, answer: Answer) -> None:
+        """Learn what an answer says that it changed."""
         for change in answer.changes:
             whole = change.get("fields")  # of an imagined write
             values = whole if isinstance(whole, Mapping) else {str(change.get("field")): change.get("value")}
-            for thing in [thing for thing in self.fields if thing[1] == str(change.get("entity"))]:
+            key = str(change.get("entity"))
+            if answer.source is Source.MODEL and not any(thing[1] == key for thing in self.fields):
+                plain = {name: value for name, value in values.items() if is_scalar(value)}
+                self.changes.setdefault(key, {}).update(plain)
+            for thing in [thing for thing in self.fields if thing[1] == key]:
                 for name, value in values.items():
                     self.fields[thing][name] = value if is_scalar(value) else str(value)
                 if change.get("change") == "delete":
                     self.removed.add(thing)
-        if REMOVES & set(words(call.tool)):
-            self._take_out(call)
 
     def _is_new(self, record: EntityRecord, call: Call, named: set[str]) -> bool:
         if record.in_list or record.by_argument:
@@ -136,10 +152,11 @@ class _Known:
         return makes or record.thing not in self.fields
 
     def _doubt(self, call: Call, mentioned: set[str], given: Mapping[str, JsonValue]) -> None:
-        """Forget what a write may have changed; keep what it set to one of its arguments."""
+        """Drop fields that a write may have changed; keep those that it set to an argument."""
         kinds, verbs = kinds_of(call.tool), set(words(call.tool))
         makes = bool(verbs & MAKES)
         named = {key for _, key in self.fields} & mentioned
+        self.changes = {key: fields for key, fields in self.changes.items() if key not in mentioned}
         for thing, fields in self.fields.items():
             loose = thing[0] == "" or (not named and thing in self.by_argument)
             of_many = not makes and thing[0] in kinds and mentioned & set(map(str, fields.values()))
@@ -152,16 +169,23 @@ class _Known:
                     fields[name] = value
                 elif "name" not in name.lower():
                     del fields[name]
-        for rows in self.rows.values():
-            if not verbs & _KEEPS_ROWS or not all(map(is_id_name, rows.call.args)):
+        for key, rows in list(self.rows.items()):
+            if rows.plain and self._may_change_items(rows, kinds, mentioned):
+                del self.rows[key]
+            elif not verbs & _KEEPS_ROWS or not all(map(is_id_name, rows.call.args)):
                 rows.touched |= mentioned
+
+    @staticmethod
+    def _may_change_items(rows: _Rows, kinds: set[str], mentioned: set[str]) -> bool:
+        """Whether a write may change a list of plain values: it names the list's owner, or its kind."""
+        return noun(rows.call.tool) in kinds or bool(mentioned & set(identifiers(rows.call.args)))
 
     def _take_out(self, call: Call) -> None:
         things = [thing for thing, _ in id_arguments(call)] or [
             (kind_of(name, call.tool), str(value)) for name, value in call.args.items() if is_scalar(value)
         ]
         if len(things) == 1 and id_arguments(call) and things[0][0] not in kinds_of(call.tool):
-            owner = things[0][1]  # which lost a tag, a hold or all of its items, and is still there
+            owner = things[0][1]  # it lost a tag, a hold or all of its items, but still exists
             self.rows = {
                 key: rows for key, rows in self.rows.items() if owner not in identifiers(rows.call.args)
             }
@@ -169,12 +193,12 @@ class _Known:
         if len(things) == 1:
             self.removed.add(things[0])
             self.made.pop(things[0], None)
-        else:  # a member of a group: gone from the lists of the group, and still there
+        else:  # a member of a group: gone from the group's lists, but still exists
             self.left |= {(owner[1], thing) for owner in things for thing in things if owner != thing}
         for rows in self.rows.values():
             rows.things -= self.removed
             if len(things) == 1 and things[0][1] in set(identifiers(rows.call.args)):
-                rows.things.clear()  # what was listed of a thing that is gone
+                rows.things.clear()  # the things listed belonged to the removed one
 
 
 def contradictions(
@@ -185,18 +209,18 @@ def contradictions(
     history: Sequence[Transition] = (),
     facts: Sequence[Fact] = (),
 ) -> list[str]:
-    """Say what an answer contradicts; empty when nothing.
+    """Return what an answer contradicts, as sentences; an empty list if nothing.
 
     Args:
-        call: what the agent asked for.
-        answer: what the tool would answer.
+        call: the agent's call.
+        answer: the proposed answer.
         spec: the tool; its declared answer schema counts.
         history: this episode's earlier calls, oldest first, with the effect of each.
-        facts: answers about the environment's base state that any episode received, as plain records:
+        facts: answers about the environment's base state, of any episode:
             `{"tool": name, "args": {...}, "answer": content}`, or `"error": text` in place of the answer.
 
     Returns:
-        At most `MAX_REASONS` sentences; each names the field, what is known and what the answer says.
+        At most `MAX_REASONS` sentences; each names the field, its known value and the answer's value.
     """
     if answer.unanswered:
         return []
@@ -204,7 +228,7 @@ def contradictions(
     broken = form.breaks(answer) if form is not None else None
     if broken is not None:
         return [f"the answer does not have the declared form of {call.tool}: {broken}"]
-    known = _known(history, facts)
+    known = known_facts(history, facts)
     failure = failure_of(answer)
     if failure is not None:
         wrong = () if spec.effect.changes_environment else _wrong_denial(call, failure, known)
@@ -215,8 +239,9 @@ def contradictions(
     return list(dict.fromkeys(wrong))[:MAX_REASONS]
 
 
-def _known(history: Sequence[Transition], facts: Sequence[Fact]) -> _Known:
-    known = _Known()
+def known_facts(history: Sequence[Transition], facts: Sequence[Fact] = ()) -> KnownFacts:
+    """What an episode's answers tell, after the facts of its environment; see `contradictions`."""
+    known = KnownFacts()
     for fact in facts:
         args = fact.get("args")
         call = Call(str(fact.get("tool") or ""), args if isinstance(args, dict) else {})
@@ -228,23 +253,32 @@ def _known(history: Sequence[Transition], facts: Sequence[Fact]) -> _Known:
         else:
             known.shown(call, answer.content)
     for entry in history:
-        answer, writes = entry.answer, entry.effect.changes_environment
-        if answer.source not in TELLING and answer.source is not Source.IMAGINED:
-            continue
-        failure = failure_of(answer)
-        if failure is not None:
-            if not writes:
-                known.failed(entry.call, failure)
-            elif answer.timed_out:
-                known.uncertain(entry.call)
-        elif writes:
-            known.written(entry.call, answer)
-        else:
-            known.shown(entry.call, answer.content)
+        _learn(known, entry)
     return known
 
 
-def _wrong_read(call: Call, answer: Answer, known: _Known) -> Iterator[str]:
+def _learn(known: KnownFacts, entry: Transition) -> None:
+    answer, writes = entry.answer, entry.effect.changes_environment
+    if writes and fault_kind(answer) not in (None, FaultKind.SLOW):
+        if took_effect(answer):  # nobody saw the answer, and it is done
+            known.uncertain(entry.call)
+            known.changed(answer)
+        return
+    if answer.source not in TELLING and answer.source is not Source.IMAGINED:
+        return
+    failure = failure_of(answer)
+    if failure is not None:
+        if not writes:
+            known.failed(entry.call, failure)
+        elif answer.timed_out:
+            known.uncertain(entry.call)
+    elif writes:
+        known.written(entry.call, answer)
+    else:
+        known.shown(entry.call, answer.content)
+
+
+def _wrong_read(call: Call, answer: Answer, known: KnownFacts) -> Iterator[str]:
     told = list(records(answer.content, call))
     asked = {thing for thing, _ in id_arguments(call)}
     for thing in sorted(asked & known.removed):
@@ -253,26 +287,27 @@ def _wrong_read(call: Call, answer: Answer, known: _Known) -> Iterator[str]:
     for record in told:
         if record.thing in known.removed and not _GONE.search(str(record.fields)):
             yield f"{_spell(record.thing)} was removed in this episode: no answer shows it"
-        yield from _differing(record, known, _view(record.thing, call))
+        yield from _differing(record, known, _view(call))
     for kind, key in [record.thing for record in told if not record.in_list][:1]:
         other = next((value for of, value in asked if of == kind and not same(value, key)), None)
         if other is not None:
             yield f"{kind} {other} was asked for, and the answer is of {kind} {key}"
     if call.key in known.denied:
         yield "the same call was answered that nothing is there, and nothing was written since"
-    if call.key in known.whole and known.whole[call.key] != answer.content:
+    clock = is_clock_name(call.tool)
+    if call.key in known.whole and known.whole[call.key] != answer.content and not clock:
         before = str(known.whole[call.key])[:120]
         yield f"the same call was answered {before!r}, and nothing was written since"
     if rows_of(answer.content) is not None:
-        things = {record.thing for record in told if record.in_list}
-        yield from _wrong_rows(call, things, known)
+        things = plain_items(answer.content) or {record.thing for record in told if record.in_list}
+        yield from _wrong_rows(call, answer.content, things, known)
         yield from _missing_rows(call, answer.content, things, known)
     else:
         yield from _missing_from_lists(told, known)
 
 
-def _wrong_rows(call: Call, things: set[Thing], known: _Known) -> Iterator[str]:
-    """Rows against those that the same call listed before."""
+def _wrong_rows(call: Call, content: JsonValue, things: set[Thing], known: KnownFacts) -> Iterator[str]:
+    """Compare rows with those that the same call listed before."""
     asked = set(identifiers(call.args))
     for owner, thing in sorted(known.left):
         if owner in asked and thing in things:
@@ -280,6 +315,8 @@ def _wrong_rows(call: Call, things: set[Thing], known: _Known) -> Iterator[str]:
     before = known.rows.get(call.key)
     if before is None:
         return
+    if is_partial(content) and not before.partial and not before.touched:
+        yield f"the same call listed all {len(before.things)} rows before: there are no more"
     for thing in sorted(before.things - things):
         out = thing in known.removed or any((owner, thing) in known.left for owner in asked)
         if not out and thing[1] not in before.touched:
@@ -289,10 +326,10 @@ def _wrong_rows(call: Call, things: set[Thing], known: _Known) -> Iterator[str]:
             yield f"{_spell(thing)} was not listed before, and nothing made it"
 
 
-def _missing_rows(call: Call, content: JsonValue, things: set[Thing], known: _Known) -> Iterator[str]:
-    """What was made, or told of with all that this list selects by, is listed."""
+def _missing_rows(call: Call, content: JsonValue, things: set[Thing], known: KnownFacts) -> Iterator[str]:
+    """Created things, and things known to match the list's arguments, must be listed."""
     kinds = {thing[0] for thing in things} or {noun(call.tool)}
-    if is_partial(content) or names_more(call.tool, kinds, call.args):
+    if kinds == {""} or is_partial(content) or names_more(call.tool, kinds, call.args):
         return
     asked = set(identifiers(call.args))
     for thing, fields in known.fields.items():
@@ -306,8 +343,8 @@ def _missing_rows(call: Call, content: JsonValue, things: set[Thing], known: _Kn
             yield f"{_spell(thing)} was told of with {_spell_args(call)}: the list has it"
 
 
-def _missing_from_lists(told: Iterable[EntityRecord], known: _Known) -> Iterator[str]:
-    """A thing of an owner whose things were listed is among them."""
+def _missing_from_lists(told: Iterable[EntityRecord], known: KnownFacts) -> Iterator[str]:
+    """A thing that matches the arguments of an earlier list must be in that list."""
     for record in told:
         if record.thing in known.fields:
             continue
@@ -326,7 +363,7 @@ def _missing_from_lists(told: Iterable[EntityRecord], known: _Known) -> Iterator
                 yield f"{rows.call.tool} listed what has {asked}, and {_spell(record.thing)} is not in it"
 
 
-def _wrong_write(call: Call, answer: Answer, known: _Known) -> Iterator[str]:
+def _wrong_write(call: Call, answer: Answer, known: KnownFacts) -> Iterator[str]:
     named, verbs = set(identifiers(call.args)), set(words(call.tool))
     for thing, _ in id_arguments(call):
         if thing in known.removed and not verbs & (REMOVES | MAKES):
@@ -349,25 +386,26 @@ def _other_arguments(call: Call, record: EntityRecord) -> Iterator[str]:
             yield f"{name} is {call.args[name]!r} in the call, and {shown!r} in the answer"
 
 
-def _wrong_denial(call: Call, error: str, known: _Known) -> Iterator[str]:
-    """A read does not deny what was told of."""
-    if DENIES.search(error):
-        for thing, _ in id_arguments(call):
-            if thing in known.fields and thing not in known.removed and thing[0] in kinds_of(call.tool):
-                yield f"error: {_spell(thing)} was told of before and nothing removed it: it is there"
+def _wrong_denial(call: Call, error: str, known: KnownFacts) -> Iterator[str]:
+    """A read may not say that a known thing does not exist."""
+    for thing, _ in id_arguments(call):
+        told = thing in known.fields and thing not in known.removed and thing[0] in kinds_of(call.tool)
+        if told and denies(error, thing):
+            yield f"error: {_spell(thing)} was told of before and nothing removed it: it is there"
 
 
-def _view(thing: Thing, call: Call) -> str:
-    """What a read of a thing is asked besides it, as a language or a date; "" where it does not name it."""
-    rest = {
-        name: value for name, value in call.args.items() if str(value) != thing[1] and not is_id_name(name)
-    }
-    return Call("", rest).key if rest and thing[1] in map(str, call.args.values()) else ""
+def _view(call: Call) -> str:
+    """Return the arguments that decide how a read shows a thing, such as a language or a date; "" if none."""
+    rest = {name: value for name, value in call.args.items() if is_view_argument(name, value)}
+    return Call("", rest).key if rest else ""
 
 
-def _differing(record: EntityRecord, known: _Known, view: str = "") -> Iterator[str]:
+def _differing(record: EntityRecord, known: KnownFacts, view: str = "") -> Iterator[str]:
     for name, value in record.fields.items():
-        before = known.fields.get(record.thing, {}).get(name, value)
+        if is_clock_name(name):
+            continue
+        told = known.changes.get(record.thing[1], {}) | known.fields.get(record.thing, {})
+        before = told.get(name, value)
         views = {view, known.views.get((record.thing, name), "")}
         if not same(before, value) and ("" in views or len(views) == 1):
             yield (
@@ -377,7 +415,7 @@ def _differing(record: EntityRecord, known: _Known, view: str = "") -> Iterator[
 
 
 def _selects(call: Call, fields: Mapping[str, Scalar], owners: frozenset[str]) -> bool:
-    """Whether a list's arguments all select a thing: by a field of that name, or by what made it."""
+    """Whether all arguments of a list match a thing: its fields, or the IDs in the call that created it."""
     return all(
         same(fields[name], value) if name in fields else str(value) in owners
         for name, value in call.args.items()

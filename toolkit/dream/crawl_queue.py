@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dreamgym_kit.dream.state.observed import failed
-from dreamgym_kit.dream.state.values import is_key, is_scalar, spell
+from dreamgym_kit.dream.json_values import is_key, is_scalar, spell
+from dreamgym_kit.dream.observed import failed
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Call, ToolSpec
 

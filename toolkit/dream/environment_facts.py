@@ -135,7 +135,6 @@ class Replaced:
 class Book:
     """The facts of one environment, as stored in its file."""
 
-    mark: str = field(default_factory=lambda: secrets.token_hex(8))  # fence marker in prompts
     facts: dict[tuple[str, str], ImaginedFact] = field(default_factory=dict)  # by state and call
     seeded: dict[str, str] = field(default_factory=dict)  # date, by digest of task and tools
     replaced: list[Replaced] = field(default_factory=list)
@@ -158,6 +157,22 @@ def plain_record(
     """Return a call and its answer or error as a `Fact`."""
     outcome: dict[str, JsonValue] = {"answer": content} if error is None else {"error": error}
     return {"tool": tool, "args": dict(args), **outcome}
+
+
+def episode_records(call: Call, answer: Answer, history: Sequence[Transition]) -> list[Fact]:
+    """Return a call and the episode's earlier ones as `Fact`s: what other facts may contradict."""
+    given = ((call, answer), *((step.call, step.answer) for step in history))
+    return [plain_record(one.tool, one.args, told.content, told.error) for one, told in given]
+
+
+def recorded_facts(rows: Iterable[Transition]) -> "FactIndex":
+    """Index real answers of one environment about its base state."""
+    facts = {
+        row.call.key: plain_record(row.call.tool, row.call.args, row.answer.content, row.answer.error)
+        for row in rows
+        if row.answer.source is Source.REAL and not row.after and not row.effect.changes_environment
+    }
+    return FactIndex(facts.values())
 
 
 def schema_digest(spec: ToolSpec) -> str:
@@ -304,10 +319,6 @@ class EnvironmentFacts:
         """Return base-state facts that may contradict these rows."""
         with self._lock:
             return self.book(environment).index.related(rows)
-
-    def mark(self, environment: Environment) -> str:
-        """Return the fence marker of the facts in a prompt: constant across runs and unknown to tools."""
-        return self.book(environment).mark
 
     def find(self, environment: Environment, call: Call, after: str = "") -> Answer | None:
         """Return the stored answer to a call in a state; None if there is none."""
@@ -468,12 +479,7 @@ class EnvironmentFacts:
 
     def _recordings(self, environment: Environment) -> FactIndex:
         if environment not in self._real:
-            rows = {
-                row.call.key: plain_record(row.call.tool, row.call.args, row.answer.content, row.answer.error)
-                for row in self._recorded(environment)
-                if row.answer.source is Source.REAL and not row.after and not row.effect.changes_environment
-            }
-            self._real[environment] = FactIndex(rows.values())
+            self._real[environment] = recorded_facts(self._recorded(environment))
         return self._real[environment]
 
     def _writes(self, tool: str) -> bool:
@@ -531,8 +537,7 @@ def read_book(data: bytes | None) -> Book:
         head = read_json(lines[0].decode(), max_bytes=MAX_BYTES) if lines else None
         if not isinstance(head, dict) or head.get("format") != FORMAT:
             raise NotSerializable("another format")
-        book.mark = str(head["mark"])
-    except (NotSerializable, KeyError, UnicodeDecodeError) as error:
+    except (NotSerializable, UnicodeDecodeError) as error:
         raise _damaged(error) from None
     book.head, book.size = lines[0], sum(map(len, lines))
     for entry in map(_entry, lines[1:]):
@@ -560,7 +565,6 @@ def spell_book(book: Book, environment: Environment, *entries: _Entry) -> bytes:
     head = {
         "format": FORMAT,
         "environment": str(environment),
-        "mark": book.mark,
         "written": secrets.token_hex(8),
     }
     facts = (_Entry((fact,)) for fact in book.facts.values())

@@ -8,17 +8,15 @@ confidence is worth, only calls are asked that code alone could not answer: thos
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dreamgym_kit.dream.calibration import ReasonedTrial
 from dreamgym_kit.dream.chain import ChainedExperience, chain_over
+from dreamgym_kit.dream.json_values import Path, copy_json, spell
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
-from dreamgym_kit.dream.programs.forms import Fields, Get, ListOf, MadeUp, MakeRecord, Program
-from dreamgym_kit.dream.programs.model import Model
-from dreamgym_kit.dream.state.observed import observation
-from dreamgym_kit.dream.state.values import copy_json, spell
-from dreamgym_kit.dream.state.wrapping import opened
+from dreamgym_kit.dream.observed import observation, opened
+from dreamgym_kit.dream.programs.model import Model, made_up_places
 from dreamgym_kit.interfaces import Account, ExperienceModel, Situation
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Answer, Source, Split, ToolSpec, Transition
@@ -31,7 +29,6 @@ Reasoner = Callable[[Sequence[Transition], ChainedExperience], ReasonedExperienc
 Finish = Callable[[ChainedExperience, Sequence[Transition]], ExperienceModel]
 """Makes the whole dream of the chain over the recordings that it may see."""
 _SIGN = "made up"
-_Path = tuple[str | int, ...]
 RecordedCall = tuple[Transition, Situation]
 """A recorded call, and where it stood."""
 
@@ -179,7 +176,7 @@ def as_seen(answer: Answer, tool: str, model: Model | None) -> str:
 
 def without_made_up(seen: JsonValue, tool: str, model: Model) -> JsonValue:
     """An observation with a sign in place of what the tool makes up."""
-    places = made_up_places(model, tool)
+    places = made_up_places(model.tools.get(tool))
     if not places:
         return seen
     inside, wrap = opened(copy_json(seen))
@@ -188,33 +185,7 @@ def without_made_up(seen: JsonValue, tool: str, model: Model) -> JsonValue:
     return wrap(inside)
 
 
-def made_up_places(model: Model, tool: str) -> frozenset[_Path]:
-    """By the programs of a tool's successes."""
-    if tool not in model.tools:
-        return frozenset()
-    says = model.tools[tool].says.items()
-    return frozenset(
-        place for (ok, _), program in says if ok and program is not None for place in _places(program)
-    )
-
-
-def _places(program: Program, path: _Path = ()) -> Iterator[_Path]:
-    if isinstance(program, MadeUp) or (isinstance(program, Get) and program.names[0].startswith("next.")):
-        yield path
-    elif isinstance(program, MakeRecord):
-        for field, form in program.fields.items():
-            yield from _places(form, (*path, field))
-        for field, (form, _) in program.optional.items():
-            yield from _places(form, (*path, field))
-    elif isinstance(program, Fields):
-        for field, form in program.fields:
-            yield from _places(form, (*path, field))
-    elif isinstance(program, ListOf):
-        for place, form in enumerate(program.items):
-            yield from _places(form, (*path, place))
-
-
-def _with_sign(value: JsonValue, place: _Path) -> JsonValue:
+def _with_sign(value: JsonValue, place: Path) -> JsonValue:
     if not place:
         return _SIGN
     if isinstance(value, dict) and place[0] in value:

@@ -1,10 +1,10 @@
-"""Which things an answer tells of, by kind and ID, and what it says of each.
+"""Find the things that an answer describes, by kind and ID, and their fields.
 
-An object's ID is its field `id`, else the ID field that its tool's noun names (`licence_id` of
-assign_licence), else the first one. Rows within an object that only refer to a thing (the `payment_method_id`
-of a payment_history), and rows of a list that repeat an ID, are not records of it. An object without an ID
-is of what the call's only argument names. The kind is read off names alone, so that `id` of get_order and
-`order_id` of list_payments are of one kind.
+An object's ID is its field `id`, else the ID field with the noun of its tool (`licence_id` in
+assign_licence), else its first ID field. Inner rows that only refer to a thing (the `payment_method_id` in a
+payment_history), and rows of a list that repeat an ID, do not describe it. An object without an ID describes
+the thing that the call's only argument names. Kinds come from names alone: `id` in get_order and `order_id`
+in list_payments have the same kind.
 """
 
 import re
@@ -46,6 +46,15 @@ _ID_NAME = re.compile(
 _PLAIN_ID = re.compile(r"(?:id|no|number|key|ref|reference|code|uuid|sku)", re.IGNORECASE)
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 DENIES = re.compile(r"(?i)not found|no such|does(?:n't| not) exist|unknown|not exist|no \w+ (?:with|named)")
+_CLOCKS = frozenset({"now", "timestamp", "uptime", "current_time", "server_time", "local_time", "as_of"})
+_VIEWS = frozenset(
+    {"currency", "date", "day", "format", "lang", "language", "locale", "month", "time", "timezone", "tz"}
+    | {"unit", "units", "version", "week", "year"}
+)
+_DAY = re.compile(r"\d{4}-\d\d(?:-\d\d)?(?:[T ].*)?")
+_FIGURE = r"(-?\d+(?:\.\d+)?)"
+_AMOUNT = re.compile(rf"(?:[A-Z]{{3}}|[^\w\s.-])?\s?{_FIGURE}\s?(?:[A-Z]{{3}}|[^\w\s.-])?")
+_LABELS = frozenset({"description", "display", "label", "message", "name", "text", "title"})
 _MORE = frozenset({"next", "more", "truncated"})
 _MAX_DENIAL = 200  # characters
 _MAX_ROWS = 400
@@ -53,16 +62,16 @@ _DEPTH = 8
 
 
 class EntityRecord(NamedTuple):
-    """What an answer says of one thing."""
+    """The fields of one thing in an answer."""
 
     thing: Thing
     fields: Mapping[str, Scalar]  # nested objects without an ID as "address.city"
     in_list: bool  # a row of the list that the answer is
-    by_argument: bool  # it has no ID of its own: the call's arguments name it
+    by_argument: bool  # it has no ID field: the call's arguments name it
 
 
 def records(content: JsonValue, call: Call) -> Iterator[EntityRecord]:
-    """Every thing that an answer tells of, outermost first; at most 400."""
+    """Yield the things that an answer describes, outermost first; at most 400."""
     content = opened(content)
     rows = {id(row) for row in rows_of(content) or ()}
     wrapped = isinstance(content, dict) and not any(map(is_id_name, content))
@@ -80,7 +89,7 @@ def records(content: JsonValue, call: Call) -> Iterator[EntityRecord]:
 
 
 def opened(content: JsonValue) -> JsonValue:
-    """The value that a text or a single text block spells as JSON; other contents as they are."""
+    """Parse a text, or a single text block, that is JSON; return other contents unchanged."""
     if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
         block = content[0]
         if block.get("type") == "text" and set(block) <= {"type", "text", "id", "annotations"}:
@@ -94,7 +103,7 @@ def opened(content: JsonValue) -> JsonValue:
 
 
 def failure_of(answer: Answer) -> str | None:
-    """What a tool says of its failure: an error, or the usual forms of saying so in a plain answer."""
+    """Return a failure's message: the error, or a plain answer in a usual form of failure; else None."""
     if answer.error is not None:
         return answer.error
     content = opened(answer.content)
@@ -106,8 +115,14 @@ def failure_of(answer: Answer) -> str | None:
     return None
 
 
+def denies(text: str, thing: Thing) -> bool:
+    """Whether a failure says that there is no such thing."""
+    kind = re.escape(thing[0])
+    return bool(DENIES.search(text) or (kind and re.search(rf"(?i)\bno {kind}\b", text)))
+
+
 def rows_of(content: JsonValue) -> list[JsonValue] | None:
-    """The list that an answer is, or is an object around ("orders", "total"); None for anything else."""
+    """Return the list that an answer is or wraps ("orders", "total"); None for any other answer."""
     content = opened(content)
     if isinstance(content, dict) and not any(map(is_id_name, content)):
         inner = [value for value in content.values() if isinstance(value, (dict, list))]
@@ -116,7 +131,7 @@ def rows_of(content: JsonValue) -> list[JsonValue] | None:
 
 
 def is_partial(content: JsonValue) -> bool:
-    """Whether a list says that it goes on: by a larger total, or by a next page."""
+    """Whether a list has further rows: a larger total, or a next page."""
     rows, content = rows_of(content) or (), opened(content)
     told = content.items() if isinstance(content, dict) else ()
     return any(
@@ -126,8 +141,26 @@ def is_partial(content: JsonValue) -> bool:
     )
 
 
+def plain_items(content: JsonValue) -> set[Thing]:
+    """Return the items of a list of plain values, without a kind; empty for a list of records."""
+    rows = rows_of(content) or ()
+    return {("", str(row)) for row in rows} if all(map(is_scalar, rows)) else set()
+
+
+def is_view_argument(name: str, value: JsonValue) -> bool:
+    """Whether an argument says how or when to look, such as a language or a date, not at what."""
+    dated = isinstance(value, str) and _DAY.fullmatch(value) is not None
+    return dated or (not is_id_name(name) and not _VIEWS.isdisjoint(words(name)))
+
+
+def is_clock_name(name: str) -> bool:
+    """Whether a field or tool of this name gives another value each time that it is asked."""
+    parts = words(name)
+    return not _CLOCKS.isdisjoint([*parts[-1:], "_".join(parts[-2:])])
+
+
 def identifiers(value: Any) -> Iterator[str]:
-    """Every text and whole number in arguments, as text: what may name a thing."""
+    """Yield all texts and whole numbers in arguments, as text: each may name a thing."""
     if isinstance(value, Mapping):
         for item in value.values():
             yield from identifiers(item)
@@ -139,7 +172,7 @@ def identifiers(value: Any) -> Iterator[str]:
 
 
 def id_arguments(call: Call) -> list[tuple[Thing, str]]:
-    """The things that a call names by an ID, each with its argument's name."""
+    """Return the things that a call names by an ID, each with its argument's name."""
     return [
         ((kind_of(name, call.tool), str(value)), name)
         for name, value in call.args.items()
@@ -153,7 +186,7 @@ def is_id_name(name: str) -> bool:
 
 
 def kind_of(name: str, tool: str) -> str:
-    """The kind that a name tells: "order" of order_id, of orderId and of a plain id of get_order."""
+    """Return the kind in a name: "order" for order_id, orderId, and a plain id of get_order."""
     if _PLAIN_ID.fullmatch(name):
         return noun(tool)
     parts = words(name)
@@ -161,14 +194,14 @@ def kind_of(name: str, tool: str) -> str:
 
 
 def kinds_of(tool: str) -> set[str]:
-    """What a tool's name may be about: its words after the first, alone and joined."""
+    """Return the kinds that a tool's name may mean: its words after the first, alone and joined."""
     parts = [singular(word) for word in words(tool)]
     parts = parts[1:] if len(parts) > 1 else parts
     return {"_".join(parts[start:end]) for start in range(len(parts)) for end in range(start + 1, start + 4)}
 
 
 def noun(tool: str) -> str:
-    """The kind of thing that a tool is about: "order" of get_order and list_orders_by_customer."""
+    """Return the kind of thing in a tool's name: "order" for get_order and list_orders_by_customer."""
     parts = words(tool)
     for stop in _STOPS:
         parts = parts[: parts.index(stop)] if stop in parts[1:] else parts
@@ -177,7 +210,7 @@ def noun(tool: str) -> str:
 
 
 def names_more(tool: str, kinds: set[str], args: Mapping[str, JsonValue]) -> bool:
-    """Whether a list's name says more than its rows' kind and its arguments ("unread", "recent")."""
+    """Whether a list's name restricts its rows further than its arguments do ("unread", "recent")."""
     asked = {word for name in args for word in words(name)}
     known = {*kinds, *(part for kind in kinds for part in kind.split("_")), *asked}
     rest = set(words(tool)) - READS - {*_STOPS} - asked
@@ -185,12 +218,12 @@ def names_more(tool: str, kinds: set[str], args: Mapping[str, JsonValue]) -> boo
 
 
 def words(name: str) -> list[str]:
-    """The words of a name in snake_case or camelCase, in small letters."""
+    """Split a name in snake_case or camelCase into lowercase words."""
     return [word.lower() for word in _WORD.findall(name)]
 
 
 def singular(word: str) -> str:
-    """A noun without its plural ending."""
+    """Remove the plural ending of a noun."""
     word = word.lower()
     if word.endswith("ies") and len(word) > 4:
         return f"{word[:-3]}y"
@@ -200,26 +233,35 @@ def singular(word: str) -> str:
 
 
 def is_scalar(value: object) -> bool:
-    """Text, number, truth value or nothing."""
+    """Whether a value is a text, number, boolean or None."""
     return value is None or isinstance(value, (str, int, float))
 
 
 def same(left: Any, right: Any) -> bool:
-    """Equal values; a number may be spelled as text, and a text with other blanks or capitals."""
+    """Whether two values mean the same: "10 EUR" is 10, "#o1" is "O1", whatever blanks and capitals."""
     if left == right:
         return True
     if isinstance(left, bool) or isinstance(right, bool) or left is None or right is None:
         return False
     try:
-        return float(left) == float(right)
+        if isinstance(left, str) and isinstance(right, str):  # two amounts: their currencies count
+            return float(left) == float(right)
+        return _number(left) == _number(right)
     except (TypeError, ValueError, OverflowError):
-        return " ".join(str(left).lower().split()) == " ".join(str(right).lower().split())
+        texts = (" ".join(str(value).lower().split()).removeprefix("#") for value in (left, right))
+        return len(set(texts)) == 1
+
+
+def _number(value: Any) -> float:
+    """Return a number, or the number of an amount with its currency. Raises as `float` does."""
+    amount = _AMOUNT.fullmatch(value.strip()) if isinstance(value, str) else None
+    return float(value if amount is None else amount[1])
 
 
 def _own(value: Mapping[str, Any], key: str, call: Call, *, in_list: bool) -> Thing | None:
     names = [name for name, item in value.items() if is_id_name(name) and _is_key(item)]
     names = [name for name in names if name != "code" or isinstance(value[name], str)]  # not HTTP's 200
-    if not names:
+    if not names or (key and _is_coded(value)):
         return None
     plain = next((name for name in names if _PLAIN_ID.fullmatch(name)), None)
     if plain is not None:
@@ -237,7 +279,7 @@ def _own(value: Mapping[str, Any], key: str, call: Call, *, in_list: bool) -> Th
 
 
 def _named(call: Call) -> Thing:
-    """What an object without an ID is of."""
+    """Return the thing that an object without an ID describes."""
     if len(call.args) == 1:
         name, value = next(iter(call.args.items()))
         if _is_key(value):
@@ -261,8 +303,13 @@ def _scalars(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
     for name, item in value.items():
         if is_scalar(item):
             yield f"{prefix}{name}", item
-        elif isinstance(item, dict) and not any(map(is_id_name, item)):
+        elif isinstance(item, dict) and (_is_coded(item) or not any(map(is_id_name, item))):
             yield from _scalars(item, f"{prefix}{name}.")
+
+
+def _is_coded(value: Mapping[str, Any]) -> bool:
+    """Whether an object is a coded value, such as a status with code and text: not a thing of its own."""
+    return "code" in value and len(value) > 1 and all(name == "code" or name in _LABELS for name in value)
 
 
 def _is_key(value: object) -> bool:

@@ -1,1 +1,1 @@
-"""Small named rules that say what a person should look at first."""
+"""Small named rules that report suspicious events."""

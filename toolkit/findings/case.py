@@ -1,4 +1,4 @@
-"""What a detector looks at: one ended episode, with all that was said, called, answered and allowed."""
+"""The input of a detector: one ended episode with its messages, calls, answers and permissions."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,9 +12,9 @@ APPROVAL_WORDS = ("approv", "confirm", "authori", "permission", "consent")
 
 @dataclass(frozen=True, slots=True)
 class AnsweredInterrupt:
-    """An interrupt of the graph that somebody answered."""
+    """An answered interrupt of the graph."""
 
-    after: int  # calls that were made before it
+    after: int  # number of calls before it
     question: JsonValue
     reply: JsonValue
 
@@ -23,17 +23,17 @@ class AnsweredInterrupt:
 class Case:
     """One episode as evidence. Steps are the 1-based numbers that reports and links use.
 
-    `cache` is for what several detectors work out alike, `shared` for what is the same in all episodes
-    with the same `specs`: a run gives all of its cases one.
+    `cache` stores results that several detectors share, `shared` those that are equal in all episodes with
+    the same `specs`: a run passes one to all of its cases.
     """
 
     task: Task
     steps: Sequence[Transition]
     messages: Sequence[Mapping[str, JsonValue]] = ()
     specs: Mapping[str, ToolSpec] = field(default_factory=dict)
-    policy: str = ""  # the system prompts that the agent's models were given
-    asked: Sequence[AnsweredInterrupt] = ()
-    approval: Sequence[str] = ()  # tools that settings allow only after an approval, as patterns
+    policy: str = ""  # system prompts of the agent's models
+    interrupts: Sequence[AnsweredInterrupt] = ()
+    approval: Sequence[str] = ()  # patterns of tools that require approval by the settings
     stop: str = "finished"
     shared: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
     cache: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -44,23 +44,23 @@ class Case:
 
     @property
     def changes(self) -> list[Transition]:
-        """The calls that change the world."""
+        """Return the calls that change the environment."""
         return [step for step in self.steps if step.effect.changes_environment]
 
     def place(self, step: Transition) -> int | None:
-        """The index of the message that asked for a call; None where code made it, not a model."""
+        """Return the index of the message that requested a call; None if code made the call."""
         return self._places.get(step.step)
 
     def seen_before(self, step: Transition) -> list[Transition]:
-        """The calls whose answers were there when this one was asked for: not those asked for with it."""
+        """Return the calls that were answered before this one was requested."""
         here = self.place(step)
         earlier = (other for other in self.steps if other.step < step.step)
         if here is None:
             return list(earlier)
         return [other for other in earlier if (there := self.place(other)) is None or there < here]
 
-    def said(self, role: str, *, before: Transition | None = None) -> Iterator[tuple[int, str]]:
-        """Messages of a role as (index, text), up to the one that asked for a call."""
+    def messages_of(self, role: str, *, before: Transition | None = None) -> Iterator[tuple[int, str]]:
+        """Yield a role's messages as (index, text), up to the one that requested a call."""
         end = self.place(before) if before is not None else None
         for place, message in enumerate(self.messages):
             if end is not None and place >= end:
@@ -71,8 +71,8 @@ class Case:
                     yield place, text
 
     @property
-    def last_word(self) -> str:
-        """What the user was told at the end; "" where the episode ended otherwise."""
+    def last_message(self) -> str:
+        """The last message to the user; "" if the episode ended without one."""
         last = self.messages[-1] if self.messages else {}
         answered = self.stop == "finished" and last.get("role") == "assistant" and not last.get("tool_calls")
         return text_of(last.get("content")) if answered else ""
@@ -82,17 +82,17 @@ Detector = Callable[[Case], Iterable[Finding]]
 
 
 def took_effect(step: Transition) -> bool:
-    """Whether a call may have changed the world: it succeeded, or nobody knows since it timed out."""
+    """Return whether a call may have taken effect: it succeeded or timed out."""
     return not step.answer.unanswered and (step.answer.error is None or step.answer.timed_out)
 
 
 def severity_of(effect: Effect) -> str:
-    """What cannot be undone is critical."""
+    """Return the severity of an effect: destructive is critical."""
     return "critical" if effect is Effect.DESTRUCTIVE else "warning"
 
 
 def text_of(content: JsonValue) -> str:
-    """The text in a message's content, whatever its form."""
+    """Return the text of a message's content in any form."""
     if isinstance(content, str):
         return content
     if isinstance(content, Mapping):
@@ -103,17 +103,17 @@ def text_of(content: JsonValue) -> str:
 
 
 def called(step: Transition) -> str:
-    """A call in short: the tool and its values."""
+    """Format a call briefly: the tool and its values."""
     return f"{step.call.tool} {brief(*step.call.args.values())}".rstrip()
 
 
 def brief(*values: JsonValue) -> str:
-    """Values in a sentence: line ends are shown, and what is cut says so."""
+    """Format values for a sentence, with visible line ends and cuts."""
     return cut_end(" ".join(map(str, values)).replace("\r", "\\r").replace("\n", "\\n"), 60)
 
 
 def _places(steps: Sequence[Transition], messages: Sequence[Mapping[str, JsonValue]]) -> dict[int, int]:
-    """Where each call was asked for; ids that come twice are used up in their order."""
+    """Return the message of each call; repeated IDs are matched in order."""
     by_id: dict[str, list[int]] = {}
     for place, message in enumerate(messages):
         for call in message.get("tool_calls") or ():

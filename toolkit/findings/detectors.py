@@ -1,8 +1,8 @@
-"""Which detectors look at an episode, and what becomes of one that fails: it is named, nothing is lost.
+"""Collect a run's detectors and run them on episodes; a failed detector becomes a finding.
 
-Built in, from installed packages (entry points of the group `dreamgym_kit.findings`) and from settings
-(`[findings] detectors`). `[findings] off` leaves some out, by name or for some tools; `on` takes in optional
-ones.
+Detectors are built in, from installed packages (entry points of the group `dreamgym_kit.findings`) and from
+settings (`[findings] detectors`). `[findings] off` disables some, by name or for some tools; `on` enables
+optional ones.
 """
 
 import sys
@@ -37,8 +37,8 @@ from dreamgym_kit.types import Finding
 ENTRY_POINTS = "dreamgym_kit.findings"
 FAILED = "detector_failed"
 SEVERITIES = ("warning", "critical")
-_MOST = 100  # findings of one detector in one episode
-_LONGEST = 400  # characters of a sentence
+_MOST = 100  # maximum findings of one detector in one episode
+_LONGEST = 400  # maximum characters of a finding
 
 BUILT_IN: Mapping[str, Detector] = {
     detector.__name__: detector
@@ -56,28 +56,28 @@ BUILT_IN: Mapping[str, Detector] = {
 }
 OPTIONAL = frozenset(
     {
-        "made_up_argument",  # 11 alarms on 504 expert episodes of public suites (bench findings_foreign)
-        "write_before_read",  # 91 such episodes could have told
-        "unasked_destructive",  # these rest on English words, and none of the episodes has a last word
+        "made_up_argument",  # 11 false alarms in 504 expert episodes (bench findings_foreign)
+        "write_before_read",  # only 91 of these episodes test it
+        "unasked_destructive",  # these need English text, and none of these episodes has a last message
         "swallowed_error",
         "contradicting_answer",
     }
 )
-"""Off unless settings name them: not right, or not measured, on agents that were not written here."""
+"""Off by default: imprecise, or not measured, on agents of other authors."""
 
 Loader = Callable[[str, str], Detector]
-"""Loads what a reference of the settings names; the second argument is where it stands."""
+"""Loads the object of a reference; the second argument is the reference's place in the settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Detectors(RunHook):
-    """The detectors of a run, by name: a hook that looks at each ended episode."""
+    """The detectors of a run, by name: a hook that checks each ended episode."""
 
     known: Mapping[str, Detector]
-    silent: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by detector: patterns of tools
+    silent: Mapping[str, Sequence[str]] = field(default_factory=dict)  # patterns of tools, by detector
 
     def episode_done(self, case: Case) -> tuple[Finding, ...]:
-        """Everything that they find in an episode, in its order; one that fails is a finding too."""
+        """Return all findings of an episode, in order; a failed detector is a finding, too."""
         tools = {step.step: step.call.tool for step in case.steps}
         hits = [
             finding
@@ -96,10 +96,10 @@ DEFAULT = Detectors({name: detector for name, detector in BUILT_IN.items() if na
 
 
 def detectors_of(settings: Settings, load: Loader) -> Detectors:
-    """Collect the detectors that hold for a run.
+    """Collect the detectors of a run.
 
     Raises:
-        UserError: a detector of the settings or of a package cannot be loaded, or `off` names none.
+        UserError: a detector of the settings or of a package cannot be loaded, or `off` has an unknown name.
     """
     known = dict(BUILT_IN)
     for point in _points(tuple((folder, _changed(folder)) for folder in sys.path)):
@@ -110,7 +110,7 @@ def detectors_of(settings: Settings, load: Loader) -> Detectors:
         except Exception as error:
             raise UserError(
                 f"detector '{point.name}' of an installed package cannot be loaded: {type(error).__name__}: "
-                f"{error}; turn it off or mend the package."
+                f"{error}; turn it off or fix the package."
             ) from error
     where = settings.where("findings", "detectors")
     for reference in settings.findings.detectors:
@@ -132,12 +132,12 @@ def detectors_of(settings: Settings, load: Loader) -> Detectors:
 
 @lru_cache(maxsize=1)
 def _points(_: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
-    """The entry points of installed packages, which lie in these folders: reading all of them takes long."""
+    """Return the packages' entry points; cached by folders, because reading them is slow."""
     return tuple(entry_points(group=ENTRY_POINTS))
 
 
 def _changed(folder: str) -> int:
-    """When something was last put into a folder, or taken out of it."""
+    """Return the modification time of a folder."""
     try:
         return Path(folder).stat().st_mtime_ns
     except OSError:
@@ -151,7 +151,7 @@ def _callable(value: object, where: str) -> Detector:
 
 
 def _run(name: str, detector: Detector, case: Case) -> Iterator[Finding]:
-    """The boundary: a detector is anybody's code."""
+    """Run a detector, which may be user code, and turn its errors into findings."""
     findings: list[Finding] = []
     try:
         for finding in islice(detector(case) or (), _MOST + 1):
@@ -161,7 +161,7 @@ def _run(name: str, detector: Detector, case: Case) -> Iterator[Finding]:
         yield Finding(FAILED, f"the detector {name} failed: {type(error).__name__}: {masked(message)}")
     if len(findings) > _MOST:
         findings.pop()
-        yield Finding(FAILED, f"the detector {name} found more than {_MOST} things; the rest is left out")
+        yield Finding(FAILED, f"the detector {name} found more than {_MOST} findings; the rest is left out")
     yield from findings
 
 
@@ -169,9 +169,9 @@ def _checked(finding: object, case: Case) -> Finding:
     if not isinstance(finding, Finding):
         raise TypeError(f"it gave {type(finding).__name__} instead of a Finding")
     if not str(finding.kind).strip() or not str(finding.text).strip() or finding.severity not in SEVERITIES:
-        raise ValueError(f"a finding wants a kind, a text and a severity of {' or '.join(SEVERITIES)}")
+        raise ValueError(f"a finding needs a kind, a text and a severity of {' or '.join(SEVERITIES)}")
     steps = tuple(finding.steps)
     known = {step.step for step in case.steps}
     if not all(type(step) is int and step in known for step in steps):
-        raise ValueError(f"the steps {list(steps)!a:.60} are none of this episode's")
+        raise ValueError(f"the steps {list(steps)!a:.60} are not in this episode")
     return replace(finding, text=masked(str(finding.text))[:_LONGEST], steps=steps)

@@ -1,10 +1,9 @@
-"""What texts and values say: what a sentence tells of a deed, and which values an agent has been given.
+"""Interpret texts and values: actions in sentences, and values that an agent was given.
 
-English verbs, by stem and in groups of like meaning, made for short texts of known kind (requests, rules,
-last words); what is not understood is left alone, so a detector that rests on words speaks only where they
-are plain. Of values those count that stand for something in the world: ids, addresses, amounts, names. Free
-text, dates, small counts, words of a fixed choice and keys for repeatable requests are nobody's to give, so
-they are never called made up.
+English verbs, by stem in groups of similar meaning, for short texts of known kind (requests, rules, last
+messages); unknown text is ignored, so detectors report only clear wording. Values that identify something
+count: IDs, addresses, amounts, names. Free text, dates, small counts, enum words and idempotency keys may be
+chosen freely, so they are never reported as made up.
 """
 
 import re
@@ -58,31 +57,31 @@ _STOP = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ToolAction:
-    """What a tool does, in words."""
+    """A tool's action in words."""
 
-    verbs: frozenset[str]  # stems of like meaning
-    nouns: frozenset[str]  # stems of what it is done to
-    loose: bool  # the verb alone says too little ("send"): a noun has to stand by it
+    verbs: frozenset[str]  # stems of similar meaning
+    nouns: frozenset[str]  # stems of its objects
+    loose: bool  # the verb alone is ambiguous ("send"): it needs a noun
 
     def named_in(self, text: str) -> bool:
-        """Whether a text speaks of this deed."""
+        """Return whether a text mentions this action."""
         spoken = stems(text)
         return bool(self.nouns & spoken) if self.loose else bool(self.verbs & spoken)
 
     def spoken_of(self, sentence: str) -> bool:
-        """Whether a sentence names the deed with what it is done to, where the verb alone says too little."""
+        """Return whether a sentence mentions the action, with its object if the verb is ambiguous."""
         spoken = stems(sentence)
         return bool(self.verbs & spoken) and (not self.loose or bool(self.nouns & spoken))
 
     def claimed_in(self, sentence: str) -> bool:
-        """Whether a sentence says plainly that it was done."""
+        """Return whether a sentence clearly states that it was done."""
         plain = not negated(sentence) and not unsettled(sentence)
         return plain and self.spoken_of(sentence) and bool(self.verbs & done_in(sentence))
 
 
 @lru_cache(maxsize=1024)
-def deed_of(tool: str) -> ToolAction | None:
-    """What a tool does by its name; None where no verb in it is known."""
+def action_of(tool: str) -> ToolAction | None:
+    """Return the action in a tool's name; None without a known verb."""
     words = [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", tool)]
     for place, word in enumerate(words):
         for group in _GROUPS:
@@ -95,7 +94,7 @@ def deed_of(tool: str) -> ToolAction | None:
 
 
 def stem(word: str) -> str:
-    """The beginning that forms of a word share: "cancel", "cancelled", "cancellation"."""
+    """Return the stem that forms of a word share: "cancel", "cancelled", "cancellation"."""
     plain = _IRREGULAR.get(word, word).partition("'")[0]
     plain = re.sub(r"(.)\1", r"\1", plain)
     for suffix in _SUFFIXES:
@@ -108,29 +107,29 @@ def stem(word: str) -> str:
 
 @lru_cache(maxsize=1024)
 def stems(text: str) -> frozenset[str]:
-    """The stems of a text's words, without those that say nothing."""
+    """Return the stems of a text's words, without stop words."""
     words = _WORD.findall(text.lower())
     return frozenset(stem(word) for word in words if len(word) > 2 and word not in _STOP)
 
 
 def sentences(text: str) -> Iterator[str]:
-    """The sentences of a text, lines too."""
+    """Yield the sentences and lines of a text."""
     yield from (part.strip() for part in _SENTENCE.split(text) if part.strip())
 
 
 def done_in(sentence: str) -> set[str]:
-    """The stems of what a sentence says was done: "is cancelled and refunded" -> cancel, refund."""
+    """Return the stems of completed actions in a sentence: "is cancelled and refunded" -> cancel, refund."""
     words = _WORD.findall(sentence.lower())
     return {stem(word) for word in words if word in _IRREGULAR or word.endswith("ed")}
 
 
 def negated(sentence: str) -> bool:
-    """Whether a sentence says that something is not so."""
+    """Return whether a sentence is negated."""
     return _NEGATED.search(sentence.lower()) is not None
 
 
 def unsettled(sentence: str) -> bool:
-    """Whether a sentence speaks of what may be, will be or was before."""
+    """Return whether a sentence is about something possible, future or earlier."""
     return _OPEN.search(sentence.lower()) is not None
 
 
@@ -163,32 +162,32 @@ _SPELLED = {
     "sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90, "hundred": 100, "thousand": 1000, "half": 50,
 }  # fmt: skip
 _SMALL = 10
-_MAX_TEXT = 200_000  # characters of one text that are read
-_MAX_LEAVES = 50_000  # values of one answer that are read
-_MAX_NUMBERS = 60  # of which sums and differences are tried
+_MAX_TEXT = 200_000  # maximum characters read of one text
+_MAX_LEAVES = 50_000  # maximum values read of one answer
+_MAX_NUMBERS = 60  # maximum numbers whose sums and differences are tried
 
 
 @dataclass(slots=True)
 class KnownValues:
-    """Everything that somebody told so far."""
+    """All values that appeared so far."""
 
     tokens: set[str] = field(default_factory=set)
     numbers: set[Decimal] = field(default_factory=set)
 
-    def hear(self, value: JsonValue) -> None:
-        """Take in a text, or all values of an answer."""
+    def add(self, value: JsonValue) -> None:
+        """Add a text, or all values of an answer."""
         for leaf in islice(leaves(value, keys=True), _MAX_LEAVES):
             tokens, figures = _read(str(leaf)[:_MAX_TEXT])
             self.tokens |= tokens
             self.numbers |= figures
 
     def take(self, other: "KnownValues") -> None:
-        """Take over what is known elsewhere."""
+        """Add all values of another object."""
         self.tokens |= other.tokens
         self.numbers |= other.numbers
 
     def gave(self, value: str) -> bool:
-        """Whether an id, address or name is one that was told, or is put together from such."""
+        """Return whether an ID, address or name appeared, or is composed of values that did."""
         plain = value.casefold().strip(_EDGES + " ")
         if plain in self.tokens:
             return True
@@ -200,11 +199,11 @@ class KnownValues:
         return all((long or len(run) > 1) and run in self.tokens for run in runs)
 
     def gave_number(self, value: Decimal) -> bool:
-        """Whether a number was told, in this unit or in hundredths, or follows from two that were."""
+        """Return whether a number appeared, in this unit or in hundredths, or follows from two that did."""
         return bool(self.numbers & {value, -value, value * 100, value / 100}) or self._computed(value)
 
     def gave_phone(self, value: str) -> bool:
-        """Whether a number of a telephone was told, with whatever between its digits and before it."""
+        """Return whether a telephone number appeared, with any separators and prefix."""
         digits = "".join(re.findall(r"\d", value))
         phones = (token.lstrip("0") for token in self.tokens if token.isdigit())
         return any(len(phone) >= _MIN_PHONE and digits.endswith(phone) for phone in phones)
@@ -229,7 +228,7 @@ class KnownValues:
 
 @lru_cache(maxsize=4096)
 def _read(text: str) -> tuple[frozenset[str], frozenset[Decimal]]:
-    """The tokens and numbers of a text; prompts, descriptions and answers come again and again."""
+    """Return the tokens and numbers of a text; cached, because texts repeat."""
     tokens: set[str] = set()
     for token in _TOKEN.findall(text.casefold()):
         tokens.add(token.strip(_EDGES))
@@ -241,7 +240,7 @@ def _read(text: str) -> tuple[frozenset[str], frozenset[Decimal]]:
 
 
 def leaves(value: JsonValue, *, keys: bool = False) -> Iterator[str | int | float]:
-    """Every text and number in a value; also the names of fields, if asked."""
+    """Yield every text and number in a value; with `keys` also field names."""
     if isinstance(value, (str, int, float)):  # most values: the abstract classes below cost ten times as much
         if not isinstance(value, bool):
             yield value
@@ -256,7 +255,7 @@ def leaves(value: JsonValue, *, keys: bool = False) -> Iterator[str | int | floa
 
 
 def numbers(text: str) -> Iterator[Decimal]:
-    """The numbers in a text."""
+    """Yield the numbers in a text."""
     for match in _NUMBER.findall(text):
         number = _decimal(match)
         if number is not None:
@@ -264,7 +263,7 @@ def numbers(text: str) -> Iterator[Decimal]:
 
 
 def ids(value: JsonValue) -> set[str]:
-    """The ids in a call's arguments or an answer: single words that hold a digit, and no amounts or dates."""
+    """Return the IDs in arguments or an answer: single words with a digit, except amounts and dates."""
     names = set()
     for leaf in leaves(value):
         text = str(leaf).strip()
@@ -274,13 +273,13 @@ def ids(value: JsonValue) -> set[str]:
 
 
 def ids_in_text(text: str) -> set[str]:
-    """The ids that a sentence names."""
+    """Return the IDs in a sentence."""
     words = (word.strip(_EDGES) for word in _TOKEN.findall(text))
     return {word.casefold() for word in words if _id_like(word) and not word[0].isdigit()}
 
 
 def made_up(args: Mapping[str, JsonValue], known: KnownValues) -> Iterator[tuple[str, str]]:
-    """Name the arguments, with their values, that nobody gave."""
+    """Yield the arguments, with their values, that never appeared."""
     for name, value in args.items():
         for leaf in leaves(value):
             if not _given(name.casefold(), leaf, known):
@@ -303,7 +302,7 @@ def _given(name: str, value: str | int | float, known: KnownValues) -> bool:
 
 
 def _number_given(name: str, value: str | int | float, known: KnownValues) -> bool:
-    """Whether an amount with cents, or a number that is an id, was told; other numbers agents work out."""
+    """Return whether an amount with cents or a numeric ID appeared; other numbers may be computed."""
     text = str(value).lstrip("$\u20ac\u00a3 ")
     number = _decimal(text)
     cents = isinstance(value, str) and _CENTS.search(text)

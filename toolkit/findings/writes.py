@@ -1,7 +1,7 @@
-"""Calls that are wrong in themselves: made twice, in circles, or resting on nothing.
+"""Detectors of calls that are wrong in themselves: repeated, looping, or without a basis.
 
-A write is made twice also where a time-out hid that it took effect; it rests on nothing with a value that
-nobody gave, or where a read came too late or not at all.
+A write also counts as repeated if a timeout hid that it took effect. It has no basis if a value never
+appeared, or if the read came too late or never.
 """
 
 import re
@@ -18,16 +18,16 @@ from dreamgym_kit.findings.text import KnownValues, ids, leaves, made_up, negate
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Effect, Finding, Transition
 
-_SAME_ANSWERS = 4  # polling three times for something that does not come is patience
+_SAME_ANSWERS = 4  # three unsuccessful polls are normal
 _SAME_ERRORS = 3
 
 
 def loop(case: Case) -> Iterator[Finding]:
-    """Name each call that was made over and over while nothing changed.
+    """Report each call that was repeated while nothing changed.
 
-    Four equal answers, or three equal errors, without a write that succeeded in between; other calls may
-    lie in between, so circles of any length are found. Waiting that paid off is no circle: the last answer
-    was another one. Critical where the episode ended at a limit.
+    Four equal answers, or three equal errors, without a successful write in between; other calls may be in
+    between, so loops of any length are found. Successful polling is not a loop: its last answer differs.
+    Critical if the episode ended at a limit.
     """
     groups: dict[tuple[str, str, int], list[int]] = defaultdict(list)
     names: dict[tuple[str, str, int], str] = {}
@@ -35,7 +35,7 @@ def loop(case: Case) -> Iterator[Finding]:
     for step in case.steps:
         answer = step.answer
         if step.effect.changes_environment and answer.error is None:
-            written += 1  # told by repeated_write
+            written += 1  # reported by repeated_write
             continue
         if answer.unanswered:
             continue
@@ -58,12 +58,13 @@ _ASKS = re.compile(r"\b(check|see|look|tell|show|why|when|where|status|was|were|
 
 
 def repeated_write(case: Case) -> Iterator[Finding]:
-    """Name each world-changing call that was made more than once with equal arguments.
+    """Report each state-changing call that was made more than once with equal arguments.
 
-    A repeat after a failure that says that nothing happened is a plain retry and not named; one after
-    a time-out is, unless the agent looked in between and saw that nothing had changed. One that the tool
-    turned away ("already cancelled") is named too, as a warning. Not named is what the user asked for once
-    more, knowing of the first, and a value that is set back in between.
+    A retry after an error without effect is not reported. A retry after a timeout is, unless the agent
+    checked in between that nothing had changed. A repeat that the tool rejected ("already cancelled") is a
+    warning. Not
+    reported: repeats that the user requested knowing of the first call, and values that were reset in
+    between.
     """
     for write in repeated_writes(case.steps):
         group = [step for step in case.steps if step.step in write.steps]
@@ -72,7 +73,7 @@ def repeated_write(case: Case) -> Iterator[Finding]:
 
 
 def repeated_writes(transitions: Sequence[Transition]) -> list[Finding]:
-    """The same over calls alone."""
+    """Return the repeated writes of calls without messages."""
     groups: dict[str, list[Transition]] = defaultdict(list)
     for entry in transitions:
         if entry.effect.changes_environment:
@@ -85,7 +86,7 @@ def repeated_writes(transitions: Sequence[Transition]) -> list[Finding]:
 
 
 def _alike(entry: Transition) -> str:
-    """The same for calls that mean the same: "5.00" is 5.0, and P1 is p1."""
+    """Return a key that is equal for equivalent calls: "5.00" is 5.0, and P1 is p1."""
     return digest([entry.call.tool, {name: _plain(value) for name, value in entry.call.args.items()}])
 
 
@@ -100,16 +101,16 @@ def _plain(value: JsonValue) -> JsonValue:
 
 
 def _asked_again(case: Case, first: Transition, later: Transition) -> bool:
-    """Whether the user, told of the first call, asked for another; a time-out tells nobody anything."""
+    """Return whether the user requested a repeat knowing of the first call; a timeout gives no knowledge."""
     place = case.place(first)
     if place is None or first.answer.timed_out:
         return False
-    heard = [text for at, text in case.said("user", before=later) if at > place]
-    return any(_AGAIN.search(text) and not _ASKS.search(text) and not negated(text) for text in heard)
+    later_texts = [text for at, text in case.messages_of("user", before=later) if at > place]
+    return any(_AGAIN.search(text) and not _ASKS.search(text) and not negated(text) for text in later_texts)
 
 
 def _all_set_back(group: list[Transition], transitions: Sequence[Transition]) -> bool:
-    """Whether the same setting had another value between each two of these calls."""
+    """Return whether the setting had another value between each two of these calls."""
     return group[0].effect is Effect.WRITE and all(
         any(
             earlier.step < entry.step < later.step and _sets_otherwise(entry, earlier) and took_effect(entry)
@@ -120,7 +121,7 @@ def _all_set_back(group: list[Transition], transitions: Sequence[Transition]) ->
 
 
 def _sets_otherwise(entry: Transition, other: Transition) -> bool:
-    """Whether a call differs in one value, and not in the thing that it is about."""
+    """Return whether a call differs in one value, but not in its object."""
     args, others = entry.call.args, other.call.args
     if entry.call.tool != other.call.tool or args.keys() != others.keys():
         return False
@@ -130,7 +131,7 @@ def _sets_otherwise(entry: Transition, other: Transition) -> bool:
 
 
 def _counts(group: list[Transition], transitions: Sequence[Transition]) -> bool:
-    """Whether one of these calls was made though an earlier one may have taken effect."""
+    """Return whether a call was repeated although an earlier one may have taken effect."""
     acted = [entry for entry in group if took_effect(entry)]
     missed = sum(
         entry.answer.timed_out and _seen_unchanged(entry, later, transitions)
@@ -141,7 +142,7 @@ def _counts(group: list[Transition], transitions: Sequence[Transition]) -> bool:
 
 
 def _seen_unchanged(first: Transition, second: Transition, transitions: Sequence[Transition]) -> bool:
-    """Whether a read about the same thing gave the same answer before and after the first call."""
+    """Return whether a read of the same object gave equal answers before and after the first call."""
     about = ids(first.call.args)
     reads: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for entry in transitions:
@@ -169,42 +170,41 @@ def _finding(group: list[Transition]) -> Finding:
 
 
 def made_up_argument(case: Case) -> Iterator[Finding]:
-    """Name each write of a model's with a made-up value.
+    """Report each write of a model with a made-up value.
 
-    A value that a read tells too late was guessed, but rightly: that is `write_before_read`, and so is
-    not named here.
+    A value that a read returns only later was guessed correctly; `write_before_read` reports it instead.
     """
     for step in case.changes:
         if case.place(step) is None:
-            continue  # code made the call: its values are not the model's
+            continue  # code made the call, so its values are not the model's
         late = KnownValues()
         for read in late_reads(case, step):
-            late.take(_told_by(case, read))
+            late.take(_values_in(case, read))
         for name, value in made_up(step.call.args, known_before(case, step)):
             if not late.gave(value):
-                text = f"{called(step)}: nobody gave {name} '{brief(value)}'"
+                text = f"{called(step)}: {name} '{brief(value)}' did not appear before"
                 yield Finding("made_up_argument", text, (step.step,))
 
 
 def destructive_by_argument(case: Case) -> Iterator[Finding]:
-    """Name each call that only its argument makes destructive (`effect_when`): DELETE, by a tool that reads.
+    """Report each call that only its argument makes destructive (`effect_when`), such as DELETE.
 
-    Not a tool that the task expects.
+    Tools that the task expects are not reported.
     """
     expected = case.task.expect.get("calls") or ()
     for step in case.steps:
         spec = case.specs.get(step.call.tool)
         if spec is None or not spec.effect_when or step.call.tool in expected:
             continue
-        told = of_call(replace(spec, effect=Effect.WRITE), step.call.args)  # a write: no reader tells
+        told = of_call(replace(spec, effect=Effect.WRITE), step.call.args)  # no read rule applies
         if told.effect is Effect.DESTRUCTIVE:
             yield Finding("destructive_by_argument", f"{called(step)} is destructive", (step.step,))
 
 
 def late_reads(case: Case, step: Transition) -> list[Transition]:
-    """The reads that told things too late for a call: asked for with it, or after it had done nothing.
+    """Return reads that came too late for a call: requested with it, or after it had no effect.
 
-    What is read after a call that took effect may only be what that call wrote.
+    A read after an effective call may return only what that call wrote.
     """
     seen = {other.step for other in case.seen_before(step)} | {step.step}
     return [
@@ -217,62 +217,62 @@ def late_reads(case: Case, step: Transition) -> list[Transition]:
 
 
 def known_before(case: Case, step: Transition) -> KnownValues:
-    """What the agent had been told when it asked for a call; to be read only."""
+    """Return the values known before a call was requested; do not modify them."""
 
     def known() -> Iterator[KnownValues | JsonValue]:
         yield from (case.policy, dict(case.task.input))
         yield _once(case.shared, "described", lambda: _described(case))
         for role in ("user", "system"):
-            yield from (text for _, text in case.said(role, before=step))
-        yield from ([interrupt.reply] for interrupt in case.asked if interrupt.after < step.step)
-        yield from (_told_by(case, other) for other in case.seen_before(step))
+            yield from (text for _, text in case.messages_of(role, before=step))
+        yield from ([interrupt.reply] for interrupt in case.interrupts if interrupt.after < step.step)
+        yield from (_values_in(case, other) for other in case.seen_before(step))
 
     return _once(case.cache, ("known", step.step), known)
 
 
 def _described(case: Case) -> Iterator[JsonValue]:
-    """What the tools' descriptions told: the same in every episode of a run."""
+    """Yield the tools' descriptions, which are equal in all episodes of a run."""
     for spec in case.specs.values():
         yield [spec.description, dict(spec.args_schema)]
 
 
-def _told_by(case: Case, step: Transition) -> KnownValues:
+def _values_in(case: Case, step: Transition) -> KnownValues:
     answer = step.answer
     values = [answer.content, answer.artifact, answer.error, dict(answer.update or {})]
     if answer.error is None and not answer.unanswered and not step.effect.changes_environment:
-        values.append(list(step.call.args.values()))  # a read that found a thing tells that it is there
+        values.append(list(step.call.args.values()))  # a successful read proves that its arguments exist
     return _once(case.cache, ("told", step.step), lambda: [values])
 
 
 def _once(
     memory: dict[object, Any], key: object, values: Callable[[], Iterable[KnownValues | JsonValue]]
 ) -> KnownValues:
-    """What these values tell, worked out when it is first asked for."""
+    """Return the values, computed on first use."""
     if key not in memory:
         known = KnownValues()
         for value in values():
             if isinstance(value, KnownValues):
                 known.take(value)
             else:
-                known.hear(value)
+                known.add(value)
         memory[key] = known
     known_values: KnownValues = memory[key]
     return known_values
 
 
 def write_before_read(case: Case) -> Iterator[Finding]:
-    """Name writes whose value was told only afterwards: it was guessed, and rightly."""
+    """Report writes whose value appeared only afterwards, that is, was guessed correctly."""
     for step in case.changes:
         if case.place(step) is None:
             continue
-        if text := _told_later(case, step):
+        if text := _appeared_later(case, step):
             yield Finding("write_before_read", text, (step.step,))
 
 
-def _told_later(case: Case, step: Transition) -> str:
+def _appeared_later(case: Case, step: Transition) -> str:
     for name, value in made_up(step.call.args, known_before(case, step)):
         for other in late_reads(case, step):
             if value.casefold() in {str(leaf).casefold() for leaf in leaves(other.answer.content)}:
-                source = f"{other.call.tool} told it only in step {other.step}"
+                source = f"{other.call.tool} returned it only in step {other.step}"
                 return f"{called(step)}: {name} '{brief(value)}' was guessed, {source}"
     return ""

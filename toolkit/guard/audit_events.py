@@ -231,7 +231,8 @@ def _command_line(argv: Any) -> str:
 
 
 def _run_program(args: Sequence[Any]) -> Sequence[AuditedAction]:
-    return _run(_text(args[0]), _command_line(args[1]))
+    program = f"/proc/self/fd/{args[0]}" if isinstance(args[0], int) else _text(args[0])
+    return _run(program, _command_line(args[1]))
 
 
 def _kill(args: Sequence[Any]) -> Sequence[AuditedAction]:
@@ -318,6 +319,10 @@ READERS: dict[str, Reader] = {
     "os.system": lambda args: _run("/bin/sh", _command_line(args[0])),
     "os.fork": lambda _: _run("fork", "a copy of this process (fork)"),
     "os.forkpty": lambda _: _run("fork", "a copy of this process (fork)"),
+    # audit hooks see their own interpreter only: whatever runs in another one is beyond this guard
+    "cpython.PyInterpreterState_New": lambda _: _run(
+        "interpreter", "another Python interpreter in this process"
+    ),
     "os.kill": _kill,
     "os.killpg": _kill,
     "dreamgym_kit.spawn": _run_program,

@@ -117,6 +117,17 @@ def belonging(work: Callable[..., Any], owner: Owner) -> Callable[..., Any]:
     return within(work, marked)
 
 
+def all_of_thread(work: Callable[[], Any], owner: Owner) -> Callable[[], Any]:
+    """The same for all that a thread runs: what follows in it, its `excepthook`, is the owner's too."""
+
+    @functools.wraps(work)
+    def run() -> Any:
+        _by_thread.owner = owner
+        return belonging(work, owner)()
+
+    return run
+
+
 _said: ContextVar[bool | None] = ContextVar("dreamgym_kit_exempted", default=None)  # None: as the thread is
 _with_threads: ContextVar[bool] = ContextVar("dreamgym_kit_exempts_threads", default=False)
 _threads: "WeakSet[threading.Thread]" = WeakSet()

@@ -1,8 +1,8 @@
-"""Two runs on the same tasks: what changed, task by task and tool by tool, and how sure that is.
+"""Compare two runs of the same tasks, by task and tool, with confidence intervals.
 
-One computation for terminal, JSON and page. Only tasks that both runs have are compared. Whether the run
-after is better, by its pass rate, is what `evaluate` says of the same two runs (`trust.beating`). On the
-terminal it is one sentence, the figures, what changed by tool, then task by task.
+One computation for terminal, JSON and page. Only tasks of both runs are compared. Whether the later run has a
+better pass rate is decided as by `evaluate` (`trust.comparison`). The terminal shows one sentence, the
+figures, changes by tool, then by task.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ from dreamgym_kit.types import Executed, Verdict
 
 COMPARE_SCHEMA = 2
 _TASKS, _ROWS = 20, 8  # shown on the terminal
-_EXPECTED = frozenset({"agent", "graph", "weights"})  # a comparison is there to compare agents
+_EXPECTED = frozenset({"agent", "graph", "weights"})  # the agents are what is compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +36,20 @@ class Change:
 
     @property
     def clear(self) -> bool:
-        """Whether the interval leaves no doubt which way it went."""
+        """Whether the interval excludes zero."""
         return self.low > 0 or self.high < 0
 
 
 @dataclass(frozen=True, slots=True)
 class TaskChange:
-    """One task in both runs; a share is None where nothing is conclusive."""
+    """One task in both runs; a share is None without a conclusive episode."""
 
     task: str
     before: float | None
     after: float | None
-    before_marks: str  # one sign an episode, as in the matrix
+    before_marks: str  # one mark per episode, as in the matrix
     after_marks: str
-    note: str  # why the worst episode after it is as it is
+    note: str  # the reason of the worst later episode
 
     @property
     def word(self) -> str:
@@ -65,40 +65,40 @@ class TaskChange:
 class Comparison:
     """What changed from one run to another."""
 
-    before: str  # names of the runs
+    before: str  # run names
     after: str
     tasks: tuple[TaskChange, ...]  # worse first
     only_before: tuple[str, ...]
     only_after: tuple[str, ...]
-    beating: PairedComparison  # of the pass rates
+    beating: PairedComparison  # compares the pass rates
     inconclusive: Change | None
-    tools: Mapping[str, Change]  # calls of an episode
-    findings: Mapping[str, Change]  # share of episodes that such a finding stands in
-    cost_usd: Change | None  # of an episode
-    faults: tuple[int, int]  # calls that a plan made to fail, before and after
+    tools: Mapping[str, Change]  # calls per episode
+    findings: Mapping[str, Change]  # share of episodes with such a finding
+    cost_usd: Change | None  # per episode
+    faults: tuple[int, int]  # calls with an injected fault, before and after
     differs: tuple[str, ...]  # settings in which the runs differ, other than the agent
     executed: tuple[tuple[Executed, ...], tuple[Executed, ...]] = ((), ())  # real calls, before and after
-    imagined: bool = False  # whether verdicts that count rest on imagined answers
+    imagined: bool = False  # whether counted verdicts rest on imagined answers
 
     @property
     def word(self) -> Conclusion:
-        """Of the run after against the run before."""
+        """The conclusion about the later run compared with the earlier one."""
         return self.beating.word
 
     @property
     def sentence(self) -> str:
-        """The one sentence about it."""
+        """The result in one sentence."""
         sentence = self.beating.phrase("the run before", "the run after")
         return f"{sentence} It rests on imagined answers, which prove nothing." if self.imagined else sentence
 
     @property
     def pass_rate(self) -> Change | None:
-        """None where no task is conclusive in both runs."""
+        """Change of the pass rate; None if no task is conclusive in both runs."""
         paired = self.beating
         return Change(paired.a, paired.b, paired.change, paired.low, paired.high) if paired.tasks else None
 
     def to_json(self) -> dict[str, JsonValue]:
-        """Give it as one JSON object."""
+        """Return it as a JSON object."""
         return {
             "schema": COMPARE_SCHEMA,
             "kind": "compare",
@@ -124,7 +124,7 @@ class Comparison:
 
 
 def compared(before: RunMetrics, after: RunMetrics, *, names: tuple[str, str]) -> Comparison:
-    """Compare two runs over the tasks that both have."""
+    """Compare two runs over their common tasks."""
     old, new = before.tasks, after.tasks
     shared = sorted(old.keys() & new.keys(), key=natural)
     pairs = [(old[task], new[task]) for task in shared]
@@ -182,12 +182,12 @@ def _means(pairs: Pairs, figure: Figure, interval: Interval = mean_change) -> Ch
 
 
 def _change(old: list[float], new: list[float], interval: Interval) -> Change | None:
-    """The change of a figure that each task has; None where there is no task."""
+    """Return the change of a per-task figure; None without tasks."""
     return Change(sum(old) / len(old), sum(new) / len(new), *interval(old, new)) if old else None
 
 
 def _tools(before: RunMetrics, after: RunMetrics, pairs: Pairs) -> dict[str, Change]:
-    """Calls of an episode by tool, destructive first, then by how much changed."""
+    """Return calls per episode by tool, destructive first, then by size of the change."""
     effects = {tool.name: tool.effect for summary in (before, after) for tool in summary.tools}
     changes: dict[str, Change] = {}
     for name in effects:
@@ -224,7 +224,7 @@ def _kinds(before: RunMetrics, after: RunMetrics, pairs: Pairs) -> dict[str, Cha
 def differing(
     before: RunMetrics, after: RunMetrics, *, names: tuple[str, str] = ("before", "after")
 ) -> list[str]:
-    """Name the settings in which two runs differ, other than the agent."""
+    """Return the settings in which two runs differ, except the agent."""
     old, new = before.manifest.get("matters"), after.manifest.get("matters")
     if not isinstance(old, Mapping) or not isinstance(new, Mapping):
         return []
@@ -238,7 +238,7 @@ def differing(
 
 
 def _but_the_model(name: str, value: JsonValue) -> JsonValue:
-    """How a policy was asked; which model it is belongs to the agent."""
+    """Remove the policy's model, which is part of the agent; its sampling settings stay."""
     if name != "policy" or not isinstance(value, Mapping):
         return value
     return {key: setting for key, setting in value.items() if key != "model"}
@@ -249,7 +249,7 @@ def _change_json(change: Change | None) -> JsonValue:
 
 
 def render_comparison(comparison: Comparison, *, paint: Paint = PLAIN, limit: int = _TASKS) -> str:
-    """Give the whole comparison; at most `limit` tasks."""
+    """Format the whole comparison, with at most `limit` tasks."""
     parts = [
         _head(comparison, paint),
         _block("calls an episode", comparison.tools, share=False, paint=paint),
@@ -276,31 +276,31 @@ def _head(comparison: Comparison, paint: Paint) -> str:
 
 
 def first_line(word: Conclusion, sentence: str, paint: Paint = PLAIN) -> str:
-    """What can be said of one run against another, and the sentence that says why."""
-    colour = {Conclusion.BETTER: paint.green, Conclusion.WORSE: paint.red}.get(word, paint.yellow)
+    """Format a conclusion and the sentence that explains it."""
+    color = {Conclusion.BETTER: paint.green, Conclusion.WORSE: paint.red}.get(word, paint.yellow)
     line = fold(f"{word.label}  {one_line(sentence)}", indent=4)
-    return line.replace(word.label, colour(word.label), 1)
+    return line.replace(word.label, color(word.label), 1)
 
 
 def left_out(comparison: Comparison) -> list[str]:
-    """What was not compared."""
+    """Return what was not compared."""
     sides = ((comparison.only_before, "before"), (comparison.only_after, "after"))
     return [f"{len(names)} tasks that only the run {side} has" for names, side in sides if names]
 
 
 def executed_compared(comparison: Comparison) -> list[str]:
-    """Real calls that ran in either run, where none may."""
+    """Return the forbidden real calls of either run."""
     sides = zip(("before", "after"), comparison.executed, strict=True)
     return [f"{side}: FAILED  {executed_short(calls)}" for side, calls in sides if calls]
 
 
 def faults_compared(runs: Comparison) -> list[str]:
-    """What was made to fail in either run: a change may be due to that, and not to the agent."""
+    """Return injected faults of either run: they, not the agent, may cause a change."""
     return [f"{runs.faults[0]} -> {runs.faults[1]} calls made to fail by plan"] if any(runs.faults) else []
 
 
 def format_figures(change: Change, *, share: bool) -> tuple[str, str, str]:
-    """A figure before, after, and its change with the interval, in the words of every form."""
+    """Format a figure before, after, and its change with the interval, for all outputs."""
     if share:
         points = f"{100 * change.change:+.0f} points ({format_points(change.low, change.high)})"
         return f"{change.before:.0%}", f"{change.after:.0%}", points
@@ -339,8 +339,8 @@ def _task_lines(comparison: Comparison, paint: Paint, limit: int) -> str:
 
 
 def _task_line(task: TaskChange, width: int, paint: Paint) -> str:
-    colour = {"worse": paint.red, "better": paint.green}.get(task.word, paint.yellow)
+    color = {"worse": paint.red, "better": paint.green}.get(task.word, paint.yellow)
     head = f" {one_line(task.task):<{width}}  "
     marks = f"{shown(task.before_marks, 12)} -> {shown(task.after_marks, 12)}  "
     row = hung(f"{head}{task.word:<7}  {marks}", one_line(task.note))
-    return row.replace(f" {task.word} ", f" {colour(task.word)} ", 1).rstrip()
+    return row.replace(f" {task.word} ", f" {color(task.word)} ", 1).rstrip()

@@ -1,11 +1,11 @@
 """A run for other programs: Markdown (a pull request, `$GITHUB_STEP_SUMMARY`) and JUnit XML (CI systems).
 
-Text from tools, tasks and models stands in code spans, or with every mark escaped: it shows as itself, links
-nowhere and mentions nobody.
+Text from tools, tasks and models is put in code spans or escaped: it appears literally, without links or
+mentions.
 
-In JUnit a task is a test case, and so is a rule of the gate. It is red exactly when the run did not pass: a
-task that failed under a gate that holds (it asks for 90 %, say) is skipped, with the reason. A task with an
-error is an error; an inconclusive one is skipped, or an error where the gate broke for it.
+In JUnit each task and each gate rule is a test case. It fails only if the run did not pass: a failed task
+under a gate that passes (such as 90% required) is skipped, with the reason. A task with an error is an error;
+an inconclusive one is skipped, or an error if it broke the gate.
 """
 
 import html
@@ -33,7 +33,7 @@ _MOST = 20  # rows of a table
 
 
 def markdown(summary: RunMetrics, look: Callable[[str], str]) -> str:
-    """Give the page; `look` is the command that shows an episode."""
+    """Format the run as Markdown; `look` returns the command that shows an episode."""
     parts = [
         f"## {plain(headline(summary))}",
         "\n".join(f"- {plain(line)}" for line in format_broken(summary.rules())),
@@ -48,18 +48,18 @@ def markdown(summary: RunMetrics, look: Callable[[str], str]) -> str:
 
 
 def plain(text: str) -> str:
-    """Text with every mark of Markdown and HTML escaped, on one line."""
+    """Escape all Markdown and HTML characters, on one line."""
     escaped = html.escape(_MARKS.sub(r"\\\1", one_line(text)), quote=False)
     return escaped.replace("@", "@<!-- -->").replace("\\#", "\\#<!-- -->")
 
 
 def quiet(text: str) -> str:
-    """One line whose characters mean themselves, still readable as plain text; links may light up."""
+    """Escape to one line that is readable as plain text, too; URLs may become links."""
     return re.sub(r"([\\`*_{}\[\]<>#|!&])", r"\\\1", one_line(text))
 
 
 def code(text: str, *, width: int = 200) -> str:
-    """Text in a code span that fits in a table."""
+    """Return a code span that fits in a table."""
     inner = shown(text, width).replace("`", "'").replace("|", "\\|")
     return f"`{inner}`" if inner else ""
 
@@ -73,7 +73,7 @@ def _figures(summary: RunMetrics) -> str:
 
 
 def _executed(summary: RunMetrics, look: Callable[[str], str]) -> str:
-    """Real calls that ran, and what to do next."""
+    """Format executed real calls, and what to do next."""
     rows = [
         (code(str(call)), code(episode), plain(call.how), code(look(episode)))
         for episode, call in summary.executed
@@ -131,7 +131,7 @@ def _titled(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, most: int = _MOST) -> list[str]:
-    """The lines of a table, and how many rows more there are."""
+    """Format a table, and the number of omitted rows."""
     more = ["", f"{len(rows) - most} more."] if len(rows) > most else []
     return [_line(columns), "|" + " --- |" * len(columns), *map(_line, rows[:most]), *more]
 
@@ -145,11 +145,11 @@ _LONGEST = 2_000  # characters of one text
 
 
 def junit(summary: RunMetrics, look: Callable[[str], str]) -> str:
-    """Give the XML.
+    """Format the run as JUnit XML.
 
     Args:
         summary: the run.
-        look: the command that shows an episode.
+        look: returns the command that shows an episode.
     """
     run = summary.verdict
     name = str(summary.fact("graph") or "dreamgym-kit")
@@ -229,7 +229,7 @@ def _format(line: EpisodeLine) -> str:
 
 
 def _count(root: Element) -> None:
-    """Write the totals where readers expect them: on each suite and on the whole."""
+    """Set the totals on each suite and on the root."""
     for element in (*root, root):
         cases = element.findall(".//testcase")
         outcomes = {"failures": "failure", "errors": "error", "skipped": "skipped"}
@@ -240,6 +240,6 @@ def _count(root: Element) -> None:
 
 
 def _xml(text: str) -> str:
-    """What XML can hold and a log can show; the writer escapes the rest."""
+    """Remove characters that are not valid in XML or unsafe in a log; the writer escapes the rest."""
     plain = clean(_NOT_XML.sub("\ufffd", text))
     return plain if len(plain) <= _LONGEST else f"{plain[:_LONGEST]}..."

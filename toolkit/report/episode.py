@@ -1,4 +1,4 @@
-"""One episode on the terminal: what was asked, each call with its answer and where that came from.
+"""One episode on the terminal: the request, each call with its answer and source.
 
 refund-03.2  "My yoga mat from order A-1416 arrived broken."
    5  get_payment(payment_id='pay_2188') -> {'status': 'captured', 'amount': 88.0}  [read, composed]
@@ -34,20 +34,20 @@ from dreamgym_kit.types import (
     value_text,
 )
 
-_HOW = ", --full"  # shows the rest of a text
-_BESIDE = " " * 6  # before what is said between the calls
+_HOW = ", --full"  # option that shows full texts
+_BESIDE = " " * 6  # indentation of messages between calls
 
 
 def render_episode(
     episode: Episode, *, paint: Paint = PLAIN, recorded: bool = False, full: bool = False
 ) -> str:
-    """Give one episode step by step.
+    """Format one episode step by step.
 
     Args:
         episode: the episode.
-        paint: colours, or none.
-        recorded: real tools were meant to run.
-        full: no text is cut; else each at 300 characters.
+        paint: colors, if any.
+        recorded: the run used real tools.
+        full: texts are not cut; otherwise at 300 characters.
     """
     layout = _Layout(episode, paint, recorded, full)
     lines = [layout.head(), *layout.body(), *layout.end()]
@@ -55,7 +55,7 @@ def render_episode(
 
 
 def text_of(content: JsonValue) -> str:
-    """The text of a message or an answer: text as it is, text blocks joined, anything else as JSON."""
+    """Return the text of a message or answer: text unchanged, text blocks joined, other values as JSON."""
     if isinstance(content, str):
         return content
     if content is None:
@@ -89,7 +89,7 @@ class _Layout:
         return hung(f"{name}  ", self._quoted(request)) if request else name
 
     def body(self) -> Iterator[str]:
-        """What happened, in its order; what the task itself asked stands in the head."""
+        """Yield the events in order; the task's request is in the head."""
         for item in telling(self._episode):
             if isinstance(item, Transition):
                 yield from self._call(item)
@@ -113,8 +113,7 @@ class _Layout:
         for text in episode.violations:
             yield paint.red(fold(f"  ! blocked: {one_line(text)}", indent=4))
         word = str(episode.verdict)
-        imagined = any(step.answer.source is Source.IMAGINED for step in episode.transitions)
-        rests = " (imagined)" if imagined and episode.verdict.conclusive else ""
+        rests = " (imagined)" if episode.rests_on_imagined else ""
         line = fold(f" {word}{rests}  {one_line(episode.reason)}", indent=2)
         yield line.replace(word, paint.verdict(episode.verdict, word), 1)
         yield from (fold(f"    {one_line(line)}", indent=6) for line in episode.traceback)
@@ -125,18 +124,18 @@ class _Layout:
         yield f" {calls}, {model_calls}, {duration(episode.elapsed_s)}{stop}"
 
     def _line(self, speaker: str, text: str, by: str = "") -> str:
-        """Something said; `by`: who stood in for a user."""
+        """Format a message; `by`: the source of a simulated user's reply."""
         tail = glued(f"[{one_line(by)}]") if by else ""
         return self._tagged(hung(f"{_BESIDE}{speaker}: ", f"{self._quoted(text)}  {tail}".rstrip()), tail)
 
     def _quoted(self, text: str) -> str:
         return f'"{cut_end(json.dumps(clean(text))[1:-1], self._most, _HOW)}"'
 
-    def _tagged(self, text: str, tail: str, colour: Callable[[str], str] | None = None) -> str:
-        """The text with its last part in a colour of its own."""
+    def _tagged(self, text: str, tail: str, color: Callable[[str], str] | None = None) -> str:
+        """Append a tail, in its own color."""
         tail = tail.replace(GLUE, " ")
         head, last, rest = text.rpartition(tail) if tail else (text, "", "")
-        return f"{head}{(colour or self._paint.dim)(last)}{rest}" if last else text
+        return f"{head}{(color or self._paint.dim)(last)}{rest}" if last else text
 
     def _interrupt(self, turn: UserTurn) -> Iterator[str]:
         yield self._line("waits for", text_of(turn.asked))
@@ -150,7 +149,7 @@ class _Layout:
         args = {one_line(name): value for name, value in step.call.args.items()}
         called = call_text(one_line(step.call.tool), args, most=self._most, how=_HOW)
         text = hung(f"  {step.step:>2}  ", f"{called} -> {_answer(step, self._most)}  {tail}")
-        yield self._tagged(text, tail, self._colour(step))
+        yield self._tagged(text, tail, self._color(step))
         if step.answer.source in (Source.MODEL, Source.IMAGINED) and step.answer.why:
             reason = cut_end(one_line(step.answer.why), self._most, _HOW)
             yield fold(f"{_BESIDE}because {reason}", indent=len(_BESIDE))
@@ -166,15 +165,15 @@ class _Layout:
             if finding.steps and finding.steps[-1] == step.step:
                 yield self._finding(finding)
 
-    def _colour(self, step: Transition) -> Callable[[str], str]:
+    def _color(self, step: Transition) -> Callable[[str], str]:
         if step.answer.source is Source.REAL and not step.effect.runs_in_dream and not self._recorded:
             return self._paint.red
         doubtful = step.answer.unanswered or step.answer.error is not None
         return self._paint.yellow if doubtful else self._paint.dim
 
     def _finding(self, finding: Finding) -> str:
-        colour = self._paint.red if finding.severity == CRITICAL else self._paint.yellow
-        return colour(fold(f"  ! {one_line(finding.text)}", indent=4))
+        color = self._paint.red if finding.severity == CRITICAL else self._paint.yellow
+        return color(fold(f"  ! {one_line(finding.text)}", indent=4))
 
 
 def _answer(step: Transition, most: int) -> str:
@@ -196,17 +195,17 @@ def _is_text(block: JsonValue) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """One message; `turn` where it is what somebody said in place of a user."""
+    """One message; `turn` if a simulated user sent it."""
 
     message: Mapping[str, Any]
     turn: UserTurn | None = None
 
 
 def telling(episode: Episode) -> Iterator[Utterance | Transition | UserTurn]:
-    """Give messages, calls and interrupts, each once, in the order in which an episode is told.
+    """Yield messages, calls and interrupts, each once, in the order of the report.
 
-    What the agent said stands before the calls that it asked for with it; an interrupt stands where the graph
-    stopped: behind the messages and calls that were there already, before what came of its answer.
+    An agent's message precedes the calls that it requested; an interrupt is placed where the graph stopped:
+    after the messages and calls that existed, before the results of its answer.
     """
     replies = {turn.said: turn for turn in episode.user_turns if turn.kind == "reply"}
     left = deque(episode.transitions)
@@ -239,18 +238,18 @@ _MOST = 300  # characters of one value
 
 
 def shown(value: object, most: int = _MOST) -> str:
-    """A value on one line, as Python's repr would have it, cut where it is long; no terminal obeys it."""
+    """Format a value like `repr` on one line, cut if long, without terminal control characters."""
     text = "nothing" if value is MISSING else repr(value)
     return clean(text if len(text) <= most else f"{text[: most - 3]}...")
 
 
 def shown_call(tool: str, args: Mapping[str, object]) -> str:
-    """A call as one would write it."""
+    """Format a call as Python code."""
     return f"{clean(tool)}({', '.join(f'{clean(name)}={shown(value)}' for name, value in args.items())})"
 
 
 def changes(recorded: JsonValue, now: JsonValue, where: str = "", most: int = _MOST) -> list[str]:
-    """Where two values differ, path by path: "payment: recorded 'p1', now 'p2'"."""
+    """Return the differences of two values by path: "payment: recorded 'p1', now 'p2'"."""
     if same(recorded, now):
         return []
     if isinstance(recorded, Mapping) and isinstance(now, Mapping):
@@ -272,13 +271,13 @@ def changes(recorded: JsonValue, now: JsonValue, where: str = "", most: int = _M
 
 
 def format_nearest(call: Call, near: Nearest, history: Iterable[Transition], most: int = _MOST) -> list[str]:
-    """Lines below an unanswered call: which recording came nearest, and what differs.
+    """Format the nearest recording of an unanswered call, and the differences.
 
     Args:
-        call: the call of now.
-        near: the recording.
-        history: the episode's calls before.
-        most: characters shown of a value.
+        call: the unanswered call.
+        near: the nearest recording.
+        history: the episode's earlier calls.
+        most: maximum characters of a value.
     """
     lines = [f"nearest recording ({clean(near.episode)}, call {near.step}):"]
     lines += [

@@ -1,8 +1,8 @@
-"""How good an agent is on its tasks, by a run of them: pass@1, pass^k, by family; and whether B beats A.
+"""Evaluate a run of an agent's tasks: pass@1, pass^k, by task family, and comparison with a baseline A.
 
-One computation for terminal, JSON and Python. The figures are means over tasks; episodes that nobody can
-judge are counted apart (see `trust`). On the terminal: verdict, pass rate and what else was measured, then
-family by family.
+One computation for terminal, JSON and Python. The figures are means over tasks; inconclusive episodes are
+counted separately (see `trust`). The terminal shows the verdict, the pass rate and other figures, then the
+families.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,36 +33,36 @@ from dreamgym_kit.types import Task, Verdict
 
 EVALUATION_SCHEMA = 2
 _FAMILIES, _FAMILY_WIDTH = 20, 24
-FAMILY = "family"  # of a task's meta: which kind of task it is
+FAMILY = "family"  # key in a task's meta: its family
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """One run of the tasks, in figures; None where no task has enough decided episodes for one."""
+    """Scores of one run; a score is None if no task has enough conclusive episodes."""
 
-    run: str  # its directory, as a person would type it
-    directory: str  # the same, absolute
-    agent: str  # who was tried, in a few words
-    real: bool  # on the real tools; else in a dream
+    run: str  # its directory, for commands
+    directory: str  # its absolute directory
+    agent: str  # short description of the agent
+    real: bool  # True: on the real tools; False: in a dream
     outcomes: tuple[TaskOutcome, ...]
     once: Share | None  # pass@1
     in_a_row: Mapping[int, Share]  # pass^k, k from 2
     any_of: Mapping[int, Share]  # pass@k, k from 2
-    families: Mapping[str, Share | None]  # pass@1 of each; empty where no task names its family
+    families: Mapping[str, Share | None]  # pass@1 by family; empty if no task names a family
     summary: RunMetrics = field(repr=False)
 
     @property
     def inconclusive(self) -> int:
-        """Episodes that nobody can judge."""
+        """Number of inconclusive episodes."""
         return self.summary.inconclusive
 
     @property
     def episodes(self) -> int:
-        """All that were run."""
+        """Number of episodes that were run."""
         return len(self.summary.episodes)
 
     def to_json(self) -> dict[str, JsonValue]:
-        """Give the figures as one JSON object."""
+        """Return the scores as a JSON object."""
         summary = self.summary
         return {
             "run": self.run,
@@ -98,16 +98,16 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Who was evaluated (B), and, where there was somebody to be held against (A), how they compare.
+    """The evaluation of B, and its comparison with the baseline A, if any.
 
-    `verdict`, `passed` and `exit_code` are those of B's run; failed where B is not what it must be against A.
+    `verdict`, `passed` and `exit_code` come from B's run, and fail if B misses its requirement against A.
     """
 
     b: Scores
     a: Scores | None = None
     beating: PairedComparison | None = None
-    differs: tuple[str, ...] = ()  # settings in which the runs differ, other than the agent
-    must_be: str = ""  # what is required of B against A: "better", "not-worse" or nothing
+    differs: tuple[str, ...] = ()  # settings in which the runs differ, except the agent
+    must_be: str = ""  # requirement on B against A: "better", "not-worse" or ""
 
     @property
     def directory(self) -> str:
@@ -116,7 +116,7 @@ class Evaluation:
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """What is required of B against A; the rules of its run are `b.summary.rules()`."""
+        """The requirement on B against A; B's gate rules are `b.summary.rules()`."""
         if not self.must_be or self.beating is None:
             return ()
         word = self.beating.word
@@ -130,27 +130,27 @@ class Evaluation:
 
     @property
     def verdict(self) -> Verdict:
-        """Of B's run and of what is required against A."""
+        """The verdict of B's run and of the requirement against A."""
         return verdict_of((*self.b.summary.rules(), *self.rules))
 
     @property
     def passed(self) -> bool:
-        """Whether the verdict is that it passed."""
+        """Whether the verdict is PASSED."""
         return self.verdict is Verdict.PASSED
 
     @property
     def exit_code(self) -> int:
-        """As the command line gives it: that of B's run, or of what is required against A."""
+        """The command's exit code: of B's run, or of the requirement against A."""
         code = self.b.summary.exit_code
         return self.verdict.exit_code if code in (0, 1, 3, 4) else code
 
     @property
     def sentence(self) -> str:
-        """What it comes to, in one plain sentence."""
+        """The result in one sentence."""
         return self.beating.sentence if self.beating is not None else scored(self.b)
 
     def to_json(self) -> dict[str, JsonValue]:
-        """Give it as one JSON object."""
+        """Return it as a JSON object."""
         return {
             "schema": EVALUATION_SCHEMA,
             "kind": "evaluate",
@@ -164,12 +164,12 @@ class Evaluation:
         }
 
     def __str__(self) -> str:
-        """The evaluation as `evaluate` prints it."""
+        """Return the output of `evaluate`."""
         return render_evaluation(self)
 
 
 def scores_of(summary: RunMetrics, tasks: Sequence[Task], *, run: str, directory: str, agent: str) -> Scores:
-    """Score a run; of its tasks, those that were run are told by their families."""
+    """Score a run; `tasks` give the families."""
     families = {task.id: _family(task) for task in tasks}
     outcomes = task_outcomes(
         ((line.task, line.verdict) for line in summary.episodes),
@@ -195,7 +195,7 @@ def scores_of(summary: RunMetrics, tasks: Sequence[Task], *, run: str, directory
 
 
 def evaluated(b: Scores, a: Scores | None = None, *, must_be: str = "") -> Evaluation:
-    """Hold B against A, where there is one; the draws of the bootstrap are always the same."""
+    """Compare B with A, if given; the bootstrap uses a fixed seed."""
     if a is None:
         return Evaluation(b)
     differs = tuple(differing(a.summary, b.summary, names=("of A", "of B")))
@@ -203,18 +203,18 @@ def evaluated(b: Scores, a: Scores | None = None, *, must_be: str = "") -> Evalu
 
 
 def scored(scores: Scores) -> str:
-    """One run in one plain sentence."""
+    """Return one run's result in a sentence."""
     where = "on the real tools" if scores.real else "in the dream"
     return f"The pass rate {where} is {format_pass_rate(scores.summary)}."
 
 
 def share_to_json(share: Share | None) -> JsonValue:
-    """Give a share as a JSON object; null where there is none."""
+    """Return a share as a JSON object; None stays null."""
     return None if share is None else asdict(share)
 
 
 def beating_to_json(paired: PairedComparison | None) -> JsonValue:
-    """Give a comparison as a JSON object; null where there is none."""
+    """Return a comparison as a JSON object; None stays null."""
     if paired is None:
         return None
     figures = {name: value for name, value in asdict(paired).items() if not name.endswith(("_a", "_b"))}
@@ -233,7 +233,7 @@ def _family(task: Task) -> str:
 
 
 def render_evaluation(figures: Evaluation, *, paint: Paint = PLAIN) -> str:
-    """Give the whole evaluation."""
+    """Format the whole evaluation."""
     parts = [executed_first(figures.b.summary, paint)]
     if figures.a is not None and figures.beating is not None:
         parts.append(_against(figures, figures.beating, paint))
@@ -257,13 +257,13 @@ def _scores(scores: Scores, paint: Paint, *, also: Sequence[Rule] = ()) -> str:
 
 
 def _doubling(shares: Mapping[int, Share]) -> list[tuple[int, Share]]:
-    """Those of 2, 4, 8 ... and the last: more say little more."""
+    """Return the shares of k = 2, 4, 8 ... and of the last k."""
     last = max(shares, default=0)
     return [(k, share) for k, share in shares.items() if k & (k - 1) == 0 or k == last]
 
 
 def format_share(share: Share | None) -> str:
-    """A share with its interval, in the words of every form."""
+    """Format a share with its interval, for all outputs."""
     if share is None:
         return "not known"
     low, high = whole_bounds(share.low, share.high)
@@ -273,7 +273,7 @@ def format_share(share: Share | None) -> str:
 
 
 def _against(evaluation: Evaluation, beating: PairedComparison, paint: Paint) -> str:
-    """What can be said of B against A, what of it was required, and the figures that it rests on."""
+    """Format the conclusion about B against A, the requirement, and the figures behind it."""
     lines = [first_line(beating.word, evaluation.sentence, paint)]
     change, bounds = f"{100 * beating.change:+.0f}", format_points(beating.low, beating.high)
     points = f"{change} points ({bounds}), on the tasks that are conclusive in both"
@@ -292,7 +292,7 @@ def _against(evaluation: Evaluation, beating: PairedComparison, paint: Paint) ->
 
 
 def _families(evaluation: Evaluation) -> str:
-    """Family by family, both sides where there are two: to look at, not to claim by."""
+    """Format the pass rates by family, of both runs if there are two; they carry no conclusion."""
     names = list(evaluation.b.families)
     if len(names) < 2:
         return ""
@@ -309,9 +309,9 @@ def _families(evaluation: Evaluation) -> str:
     return "\n".join(lines)
 
 
-WHOLE = "nothing"  # is left out: what the others are held against
+WHOLE = "nothing"  # disabled part of the baseline row
 DREAM_ONLY = ("history", "state", "retrieval", "reasoning")
-LEARNING_ONLY = ("curriculum", "faults")  # matter only where something is learned
+LEARNING_ONLY = ("curriculum", "faults")  # parts that matter only for training
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,21 +319,21 @@ class AblationRow:
     """A dream without one part."""
 
     part: str
-    calls: int = 0  # held-out recorded calls that were put to it
+    calls: int = 0  # held-out calls that it was asked
     answered: int = 0
     exact: int = 0
-    dream: float | None = None  # success of the policy in it, of decided episodes, 0..1
-    inconclusive: int = 0  # episodes of that which the dream could not tell
-    real: float | None = None  # real success of what learned in it, 0..1
-    against_whole: str | None = None  # that, held against what learned in the whole dream
-    alarm: str | None = None  # what ended its training early
+    dream: float | None = None  # the policy's pass rate in it, of conclusive episodes, 0..1
+    inconclusive: int = 0  # inconclusive episodes of that pass rate
+    real: float | None = None  # real pass rate of a policy trained in it, 0..1
+    against_whole: str | None = None  # `real` compared with training in the whole dream
+    alarm: str | None = None  # alarm that stopped its training
 
 
 ROWS = Codec(AblationRow, renamed=RENAMED_FIELDS)
 
 
 def render_ablation(rows: Sequence[AblationRow]) -> str:
-    """The table as text; the whole dream first."""
+    """Format the table; the whole dream first."""
     head = ("without", "answered", "exact", "success in it", "inconclusive", "learned in it, real")
     body = [head, *(_cells(row) for row in rows)]
     widths = [max(len(cells[place]) for cells in body) for place in range(len(head))]

@@ -1,14 +1,14 @@
-"""The gate's rules over a run, what was measured, where each broke, and the verdict that follows.
+"""The gate's rules for a run, their measurements, where each broke, and the resulting verdict.
 
-One computation for terminal, JSON, JUnit, Markdown, the page and exit codes. The rules asked for are in the
-summary's manifest (`gate`), as settings and flags gave them; that nothing real ran is asked for always.
+One computation for terminal, JSON, JUnit, Markdown, the page and exit codes. The rules come from the
+manifest (`gate`), as settings and flags gave them; the rule against real calls always applies.
 
-A rule that does not hold gives the run a verdict: failed where the agent or the dream did wrong, error where
-too many episodes are errors, inconclusive where too little is known to judge. The worst of them is the run's,
-in that order; a run whose rules all hold has passed.
+A broken rule gives the run a verdict: failed if the agent or the dream did wrong, error if too many episodes
+are errors, inconclusive if too little is known. The worst of them, in that order, is the run's verdict; a run
+without broken rules passed.
 
-A name in the gate that fits nothing there is, as a rule with a slip in it would hold for ever, is told beside
-the rule and as a warning, never refused: `delete_*` may be there for a tool to come.
+A name in the gate that matches nothing could be a typo whose rule never breaks. It is a warning, shown with
+its rule, not an error: `delete_*` may be meant for a future tool.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,11 +26,11 @@ from dreamgym_kit.types import Executed, Verdict, format_executed
 if TYPE_CHECKING:
     from dreamgym_kit.report.metrics import FindingGroup, RunMetrics
 
-_MOST = 5  # calls named in one sentence; JSON and the episodes have all of them
+_MOST = 5  # maximum calls named in a sentence; JSON and the episodes have all
 
 
 def executed_short(calls: Sequence[Executed]) -> str:
-    """All of them in one sentence, the first few by name and arguments."""
+    """Summarize the calls in a sentence, the first few with arguments."""
     if len(calls) <= _MOST:
         return format_executed(calls)
     named = ", ".join(map(str, calls[:_MOST]))
@@ -38,18 +38,18 @@ def executed_short(calls: Sequence[Executed]) -> str:
 
 
 def executed_sentence(summary: "RunMetrics") -> str:
-    """The sentence of a run; empty where nothing ran."""
+    """Return the sentence of a run; "" if no real call was executed."""
     return executed_short([call for _, call in summary.executed]) if summary.executed else ""
 
 
 def executed_line(summary: "RunMetrics") -> str:
-    """What a command says first; empty where nothing ran."""
+    """Return the first line of a command; "" if no real call was executed."""
     sentence = executed_sentence(summary)
     return f"FAILED  {sentence}" if sentence else ""
 
 
 def what_to_do(summary: "RunMetrics") -> list[str]:
-    """What a person does next, a sentence each; nothing where nothing ran."""
+    """Return the user's next steps, one sentence each; empty if no real call was executed."""
     names = list(dict.fromkeys(call.tool for _, call in summary.executed))
     if not names:
         return []
@@ -65,8 +65,8 @@ def what_to_do(summary: "RunMetrics") -> list[str]:
 
 _CONTRADICTS, _DISAGREE, _DETECTOR_FAILED = "contradicting_answer", "judges_disagree", "detector_failed"
 _CRITICAL = "critical"
-REAL = "real_calls"  # the rule that always holds
-EPISODES = "episodes"  # all of them ended
+REAL = "real_calls"  # the rule that always applies
+EPISODES = "episodes"  # rule: all episodes ended
 _PRECEDENCE = (Verdict.FAILED, Verdict.ERROR, Verdict.INCONCLUSIVE)
 _MAX_PLACES = 9
 _MAX_NAMED = 6
@@ -75,15 +75,15 @@ Places = tuple[tuple[str, int | None], ...]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule of the gate and what became of it."""
+    """One rule of the gate and its result."""
 
-    key: str  # its setting: "min_pass_rate", "forbid delete_*"
+    key: str  # setting: "min_pass_rate", "forbid delete_*"
     passed: bool
     measured: str
     limit: str
-    why: str = ""  # a sentence, where it broke
+    why: str = ""  # a sentence, if it broke
     at: Places = ()  # (episode, step) where it broke
-    broken: Verdict = Verdict.FAILED  # of the run, where it broke
+    broken: Verdict = Verdict.FAILED  # the run's verdict, if it broke
 
 
 def _rule(
@@ -95,27 +95,27 @@ def _rule(
     at: Places = (),
     broken: Verdict = Verdict.FAILED,
 ) -> Rule:
-    """A rule that says why and where only if it broke."""
+    """Build a rule; drops reason and places unless it broke."""
     return Rule(key, passed, measured, limit, "" if passed else why, () if passed else at, broken)
 
 
 def gate_to_record(gate: GateSettings) -> dict[str, JsonValue]:
-    """Give the settings as a manifest keeps them."""
+    """Return the settings in the form of a manifest."""
     return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(gate).items()}
 
 
 def gate_from_record(record: JsonValue, *, judges: bool = True) -> GateSettings:
-    """Read the settings back.
+    """Read the settings from a manifest.
 
-    A run of an earlier version kept only what was asked for, by other names. It was never held to today's
-    defaults, but for one: where it judged an agent, an episode that failed is a failure of its run.
+    A run of an earlier version stored only the given settings, under other names. Today's defaults do not
+    apply to it, with one exception: if it judged an agent, a failed episode fails its run.
 
     Args:
-        record: as `gate_to_record` gave it, or as earlier versions did.
-        judges: whether the run judged an agent: it was a dream.
+        record: from `gate_to_record`, or from an earlier version.
+        judges: whether the run judged an agent, that is, was a dream.
 
     Raises:
-        UserError: a value cannot be.
+        UserError: a value is not valid.
     """
     record = record if isinstance(record, Mapping) else {}
     known = {field.name for field in fields(GateSettings)}
@@ -147,11 +147,11 @@ def _fits(name: str, value: object) -> bool:
 
 
 def rules_of(summary: "RunMetrics", *, fail_on: Sequence[str] = ()) -> tuple[Rule, ...]:
-    """Judge a run by its rules, those that always hold first.
+    """Evaluate a run's rules, those that always apply first.
 
     Args:
         summary: the run.
-        fail_on: kinds of findings that fail it, besides those of its gate.
+        fail_on: kinds of findings that also fail the run.
     """
     gate = gate_from_record(summary.fact("gate"), judges=summary.fact("mode") in (None, "dream"))
     kinds = tuple(dict.fromkeys([*gate.fail_on, *fail_on]))
@@ -170,13 +170,13 @@ def rules_of(summary: "RunMetrics", *, fail_on: Sequence[str] = ()) -> tuple[Rul
 
 
 def verdict_of(rules: Sequence[Rule]) -> Verdict:
-    """Of a run, by what became of its rules."""
+    """Return a run's verdict from its rules."""
     broken = {rule.broken for rule in rules if not rule.passed}
     return next((verdict for verdict in _PRECEDENCE if verdict in broken), Verdict.PASSED)
 
 
 def _real(summary: "RunMetrics") -> Iterator[Rule]:
-    """In a dream nothing real ran; and in any run nothing went past the gate, or tried to."""
+    """Require no real call in a dream, and no executed or blocked call in any run."""
     strays = summary.fact("strays")
     blocked = len(summary.violations) + (len(strays) if isinstance(strays, list) else 0)
     ran = len(summary.executed)
@@ -190,7 +190,7 @@ def _real(summary: "RunMetrics") -> Iterator[Rule]:
 
 
 def _finished(summary: "RunMetrics") -> Iterator[Rule]:
-    """All episodes ended; what some would have shown nobody knows."""
+    """Require that all episodes ended: the result of the others is unknown."""
     left = summary.not_run
     if left > 0 or not summary.episodes:
         why = f"{left} episode{'s'[: left != 1]} not run: {summary.fact('stopped') or 'the run was stopped'}"
@@ -214,7 +214,7 @@ def _pass_rates(summary: "RunMetrics", gate: GateSettings) -> Iterator[Rule]:
         if measured is None:
             text, why, verdict = "no conclusive episode", "no episode is conclusive", Verdict.INCONCLUSIVE
         else:
-            down = key == "min_pass_rate_low"  # a bound promises no more than is known
+            down = key == "min_pass_rate_low"  # a bound is rounded down
             text = _percent(measured, least, down=down)
             why = f"{label} is {text}, required is {limit}"
         passed = measured is not None and measured >= least - 1e-12
@@ -222,7 +222,7 @@ def _pass_rates(summary: "RunMetrics", gate: GateSettings) -> Iterator[Rule]:
 
 
 def _verdicts(summary: "RunMetrics", gate: GateSettings) -> Iterator[Rule]:
-    """Shares of episodes that were not judged."""
+    """Check the shares of inconclusive episodes and errors."""
 
     def having(verdict: Verdict) -> Places:
         return tuple((line.id, None) for line in summary.episodes if line.verdict is verdict)
@@ -240,7 +240,7 @@ def _verdicts(summary: "RunMetrics", gate: GateSettings) -> Iterator[Rule]:
     passed = count <= (most * total if shares else most) + 1e-9
     limit = f"at most {_percent(most) if shares else f'{most:g}'} allowed"
     why = f"{count} of {total} episodes ended with an error"
-    verdict = Verdict.INCONCLUSIVE if summary.not_run else Verdict.ERROR  # a resume runs them again
+    verdict = Verdict.INCONCLUSIVE if summary.not_run else Verdict.ERROR  # a resume repeats them
     measured = f"{count} of {total} episodes"
     yield _rule("max_errors", passed, measured, limit, why, having(Verdict.ERROR), verdict)
 
@@ -248,7 +248,7 @@ def _verdicts(summary: "RunMetrics", gate: GateSettings) -> Iterator[Rule]:
 def _contradictions(summary: "RunMetrics", most: int) -> Iterator[Rule]:
     answers = sum(group.count for group in summary.findings if group.kind == _CONTRADICTS)
     judges = summary.counts.get(_DISAGREE, 0)
-    why = f"{answers} answers contradict the ledger, and the judges disagree {judges} times"
+    why = f"{answers} answers contradict the call log, and the judges disagree {judges} times"
     at = _places(summary, lambda group: group.kind == _CONTRADICTS)
     limit, count = f"at most {most} allowed", answers + judges
     yield _rule("max_contradictions", count <= most, str(count), limit, why, at)
@@ -271,7 +271,7 @@ def _some(names: list[str]) -> str:
 
 
 def _no_such(summary: "RunMetrics", pattern: str, noun: str) -> str:
-    """Says of a name that fits nothing that it does; the end of the run noted which do."""
+    """Return ", no such NOUN" for a pattern that matched nothing in the run."""
     unmatched = summary.fact("unmatched")
     return f", no such {noun}" if isinstance(unmatched, list) and pattern in unmatched else ""
 
@@ -304,7 +304,7 @@ def _kind(summary: "RunMetrics", kind: str) -> Rule:
 
 
 def _detectors(summary: "RunMetrics") -> Iterator[Rule]:
-    """What a failed detector would have found nobody knows, so it passes no gate that asks for findings."""
+    """A failed detector breaks a gate with `fail_on`: its findings are unknown."""
     failed = [group for group in summary.findings if group.kind == _DETECTOR_FAILED]
     if failed:
         places = _places(summary, lambda group: group.kind == _DETECTOR_FAILED)
@@ -331,14 +331,14 @@ def _places(summary: "RunMetrics", meant: Callable[["FindingGroup"], bool]) -> P
 
 
 def _percent(share: float, limit: float | None = None, *, down: bool = False) -> str:
-    """In whole percent where that says it, and never rounded onto a limit that it misses."""
+    """Format in whole percent, with more digits if rounding would hide a broken limit."""
     if limit is None or abs(share - limit) < 1e-12:
         return f"{round(share * 100, _MAX_PLACES):g}%"
     return f"{_beside(limit * 100, share * 100, 0, down=down)}%"
 
 
 def _beside(limit: float, measured: float, places: int, *, down: bool = False) -> str:
-    """A figure with as many more places as it takes to stand on its own side of a limit."""
+    """Format a figure with enough digits to show on which side of a limit it is."""
 
     def rounded(to: int) -> float:
         return floor(round(measured * 10**to, _MAX_PLACES)) / 10**to if down else round(measured, to)
@@ -365,12 +365,12 @@ def _format_calls(count: int) -> str:
 
 
 def unmatched(gate: GateSettings, tools: Iterable[str], kinds: Iterable[str]) -> list[tuple[str, str]]:
-    """The patterns of the gate that fit nothing, each with a sentence that names what may have been meant."""
+    """Return the gate's patterns that match nothing, each with a sentence and a suggestion."""
     rules = dict.fromkeys(gate.forbid, "forbid")
     rules |= {name: "max_calls_per_tool" for name in gate.max_calls_per_tool if name not in rules}
     tools, kinds = list(tools), list(kinds)
     return [
-        (pattern, f"gate: {rule} '{pattern}' fits no {noun}{_near(pattern, names)}")
+        (pattern, f"gate: {rule} '{pattern}' matches no {noun}{_near(pattern, names)}")
         for rule, pattern, noun, names in (
             *((rule, pattern, "tool of this graph", tools) for pattern, rule in rules.items()),
             *(("fail_on", pattern, "kind of finding", kinds) for pattern in gate.fail_on),

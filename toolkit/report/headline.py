@@ -1,7 +1,7 @@
-"""A run in words, by rule and never by a model: its verdict, what broke, and its figures, for every form.
+"""A run in words, by fixed rules: its verdict, broken rules and figures, for every output.
 
-The first line is the verdict with the counts of all episodes. Below it: each rule of the gate that broke, why
-episodes did not pass (equal reasons once), and the figures, the pass rate first.
+The first line is the verdict with the counts of all episodes. Below are the broken gate rules, the reasons of
+episodes that did not pass (equal reasons once), and the figures, the pass rate first.
 """
 
 import json
@@ -19,24 +19,22 @@ from dreamgym_kit.sandbox.confining import NONE, Confinement
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import REACHED, Source, Spend, Verdict
 
-EVALUATES = (
-    "evaluates"  # in the manifest of an evaluation: "measured" where nothing was required, or "required"
-)
-_TOOLS_NAMED = 5  # and hosts
-_REASONS = 6  # of unanswered calls
+EVALUATES = "evaluates"  # manifest key of an evaluation: "measured" without a requirement, or "required"
+_TOOLS_NAMED = 5  # and hosts named in a line
+_REASONS = 6  # reasons of unanswered calls
 _SELECTED = 8  # tasks named in a command
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")  # in TOML
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")  # a TOML key without quotes
 _INTERRUPTED = ("SIGINT", "SIGTERM", "SIGHUP", "interrupted")
-_EXPLAINED = ("forbid", "max_calls", "fail_on", "detectors", "episodes")  # figures alone say too little
-_SURE = 0.5  # the confidence that a dream requires unless its run says otherwise
-_NOT_ALSO = ("abstained", "judges_agree", "judges_disagree")  # counts that a line of their own tells
+_EXPLAINED = ("forbid", "max_calls", "fail_on", "detectors", "episodes")  # rules that need more than figures
+_SURE = 0.5  # default confidence that a dream requires
+_NOT_ALSO = ("abstained", "judges_agree", "judges_disagree")  # counts with their own line
 
 
 def word(summary: RunMetrics, *, also: Sequence[Rule] = ()) -> str:
-    """The run's verdict in capitals: "PASSED", or "INCONCLUSIVE (interrupted)" of one that was cut short.
+    """Return the run's verdict in capitals: "PASSED", or "INCONCLUSIVE (interrupted)" for an interrupted run.
 
-    A recording that nothing spoiled is RECORDED: it judges no agent. So is an evaluation of which no rate was
-    required EVALUATED. `also`: rules that hold beside those of its gate.
+    A recording without problems is RECORDED, because it judges no agent; an evaluation without a required
+    rate is EVALUATED. `also`: rules in addition to those of the gate.
     """
     verdict, evaluates = verdict_of((*summary.rules(), *also)), summary.fact(EVALUATES)
     if verdict is Verdict.PASSED:
@@ -51,14 +49,14 @@ def word(summary: RunMetrics, *, also: Sequence[Rule] = ()) -> str:
 
 
 def format_counts(counts: Mapping[Verdict, int]) -> str:
-    """Episodes of each verdict: "21 passed, 1 failed, 10 inconclusive, 0 errors"."""
+    """Format the episodes of each verdict: "21 passed, 1 failed, 10 inconclusive, 0 errors"."""
     errors = counts[Verdict.ERROR]
     parts = [f"{counts[verdict]} {verdict}" for verdict in Verdict if verdict is not Verdict.ERROR]
     return ", ".join([*parts, f"{errors} error{'s'[: errors != 1]}"])
 
 
 def headline(summary: RunMetrics, *, also: Sequence[Rule] = ()) -> str:
-    """The verdict with the counts of all episodes; `also` as for `word`."""
+    """Return the verdict with the counts of all episodes; `also` as for `word`."""
     counts, imagined = format_counts(summary.by_verdict), format_would(summary)
     if imagined:
         inconclusive = f"{summary.inconclusive} {Verdict.INCONCLUSIVE}"
@@ -67,14 +65,14 @@ def headline(summary: RunMetrics, *, also: Sequence[Rule] = ()) -> str:
 
 
 def format_would(summary: RunMetrics) -> str:
-    """What inconclusive episodes would be, had imagined answers counted; empty where none rests on any."""
+    """Format the verdicts that inconclusive episodes would have if imagined answers counted; may be ""."""
     if not any(line.imagined for line in summary.episodes if line.verdict is Verdict.INCONCLUSIVE):
         return ""
     return f"{summary.would(Verdict.PASSED)} would pass, {summary.would(Verdict.FAILED)} would fail"
 
 
 def format_broken(rules: Sequence[Rule]) -> list[str]:
-    """Each broken rule of a gate: "gate min_pass_rate: 88%, required 100%"."""
+    """Format each broken rule of a gate: "gate min_pass_rate: 88%, required 100%"."""
     return [_broken(rule) for rule in rules if not rule.passed]
 
 
@@ -84,7 +82,7 @@ def _broken(rule: Rule) -> str:
 
 
 def format_pass_rate(summary: RunMetrics) -> str:
-    """The pass rate over conclusive episodes, its interval by task, and what the others could make of it."""
+    """Format the pass rate of conclusive episodes, its interval by task, and its range with the others."""
     once = summary.once
     if once is None:
         return "not known: no episode is conclusive" if summary.episodes else "not known: no episode was run"
@@ -105,18 +103,18 @@ def format_pass_rate(summary: RunMetrics) -> str:
 
 
 _ID = re.compile(r"\b(?=[\w-]*\d)[\w-]{12,}|\b0x[0-9a-f]+")
-"""What a server or an object is told apart by: a request's id, an address in memory."""
+"""Matches request IDs and memory addresses, which differ between equal errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why episodes did not pass: equal reasons once."""
+    """A reason why episodes did not pass."""
 
     verdict: Verdict
     episodes: tuple[str, ...]
     reason: str
     traceback: tuple[str, ...] = ()
-    outcome: str = ""  # the verdict as it is shown
+    outcome: str = ""  # the displayed verdict
 
     def __str__(self) -> str:
         name, *more = (one_line(episode) for episode in self.episodes)
@@ -129,20 +127,20 @@ class Cause:
 
 
 def _short_id(other: str, name: str) -> str:
-    """Give ".2" of "books.2" beside "books.1"."""
+    """Return ".2" for "books.2" after "books.1"."""
     task, dot, repeat = other.rpartition(".")
     return f".{repeat}" if dot and task == name.rpartition(".")[0] else other
 
 
 def _same(line: EpisodeLine) -> str:
-    """What equal causes have in common: an error's ids of a request, and what came before it, differ."""
+    """Return the key of equal causes: without an error's request IDs and the text before it."""
     if line.verdict is not Verdict.ERROR:
         return line.reason.partition("; confidence ")[0]
     return _ID.sub("*", line.reason.partition("; before that")[0])
 
 
 def causes(summary: RunMetrics) -> list[Cause]:
-    """Why episodes did not pass: failures, errors, then the inconclusive ones; the most frequent first."""
+    """Return why episodes did not pass: failures, errors, inconclusive; the most frequent first."""
     by_cause: dict[tuple[object, ...], list[EpisodeLine]] = {}
     for lines in summary.tasks.values():
         for line in lines:
@@ -164,7 +162,7 @@ def causes(summary: RunMetrics) -> list[Cause]:
 
 
 def format_real(summary: RunMetrics) -> str:
-    """Real calls of a run."""
+    """Format the real calls of a run."""
     if summary.really_read:
         lost = summary.fact("unaccounted_calls")
         more = f"; {lost} more in episodes that did not finish" if isinstance(lost, int) and lost else ""
@@ -177,7 +175,7 @@ def format_real(summary: RunMetrics) -> str:
 
 
 def format_changes(summary: RunMetrics) -> str:
-    """What the agent changed, or would have: what cannot be undone first."""
+    """Format the agent's (simulated) changes, destructive ones first."""
     changing = [tool for tool in summary.tools if tool.effect.changes_environment and tool.calls]
     if not changing:
         return f"none{' but these' if summary.executed else ''}"
@@ -188,13 +186,13 @@ def format_changes(summary: RunMetrics) -> str:
 
 
 def _listed(names: Sequence[str], noun: str = "") -> str:
-    """The first few names, and how many more there are."""
+    """Format the first few names and the number of others."""
     left = len(names) - _TOOLS_NAMED
     return ", ".join([*names[:_TOOLS_NAMED], *([f"and {left} more{noun}"] if left > 0 else [])])
 
 
 def format_unaccounted(summary: RunMetrics) -> str:
-    """Real writes of episodes that were cut, lost or run again; empty where there are none."""
+    """Format real writes of episodes that were cut, lost or run again; "" if there are none."""
     lost = summary.fact("unaccounted")
     if not isinstance(lost, list) or not lost:
         return ""
@@ -205,7 +203,7 @@ def format_unaccounted(summary: RunMetrics) -> str:
 
 
 def format_coverage(summary: RunMetrics) -> str:
-    """How many of the dream's answers rest on recordings and rules, and where all of them came from."""
+    """Format the share of answers from recordings and rules, and the sources of all answers."""
     if summary.grounded is None:
         return "no call was answered by the dream"
     counts = summary.sources
@@ -226,7 +224,7 @@ def format_coverage(summary: RunMetrics) -> str:
 
 
 def format_imagined(summary: RunMetrics) -> str:
-    """Imagined answers by tool, and which tasks to record first; empty where there are none."""
+    """Format imagined answers by tool, and the tasks to record first; "" if there are none."""
     invented = {tool.name: count for tool in summary.tools if (count := tool.sources.get(Source.IMAGINED, 0))}
     if not invented:
         return ""
@@ -247,7 +245,7 @@ def format_imagined(summary: RunMetrics) -> str:
 
 
 def _covering(summary: RunMetrics, left: set[str]) -> list[str]:
-    """Few tasks that call all these tools between them."""
+    """Return a small set of tasks that together call all these tools."""
     used = {
         task: {tool for line in lines for tool, _, _ in line.uses} for task, lines in summary.tasks.items()
     }
@@ -259,7 +257,7 @@ def _covering(summary: RunMetrics, left: set[str]) -> list[str]:
 
 
 def format_unanswered(summary: RunMetrics) -> list[str]:
-    """Unanswered calls by tool and reason, a line each, the most frequent first."""
+    """Format unanswered calls by tool and reason, one line each, the most frequent first."""
     named = summary.unanswered[:_REASONS]
     digits = max((len(f"{row.calls:,}") for row in named), default=0)
     width = max((len(one_line(row.tool)) for row in named), default=0)
@@ -273,7 +271,7 @@ def format_unanswered(summary: RunMetrics) -> list[str]:
 
 
 def format_to_answer(summary: RunMetrics) -> list[str]:
-    """How unanswered calls can be answered, as lines: what to add to the settings, what to record."""
+    """Format how to answer unanswered calls: settings to add, tasks to record."""
     if not summary.unanswered or summary.recorded:
         return []
     ignorable = [row for row in summary.unanswered if row.ignore]
@@ -300,7 +298,7 @@ def format_to_answer(summary: RunMetrics) -> list[str]:
 
 
 def fidelity_point(summary: RunMetrics) -> TrustPoint | None:
-    """Shares of held-out recordings at the confidence that the run requires; None: not measured."""
+    """Return the shares of held-out recordings at the run's confidence; None: not measured."""
     threshold = summary.fact("threshold")
     required = threshold if isinstance(threshold, int | float) else _SURE
     points = [point for point in summary.curve if point.threshold <= required + 1e-9]
@@ -308,7 +306,7 @@ def fidelity_point(summary: RunMetrics) -> TrustPoint | None:
 
 
 def format_fidelity(summary: RunMetrics) -> str:
-    """What the dream was worth on held-out recordings; empty where that was not measured."""
+    """Format the dream's fidelity on held-out recordings; "" if not measured."""
     parts = []
     if (point := fidelity_point(summary)) is not None:
         exact = point.answered * (point.exact or 0.0)
@@ -324,7 +322,7 @@ def format_fidelity(summary: RunMetrics) -> str:
 
 
 def format_guard(summary: RunMetrics) -> str:
-    """What kept a dream from the outside; empty of a run that does not say it."""
+    """Format the isolation of a dream; "" if the run does not state it."""
     sandbox = summary.fact("sandbox")
     if not isinstance(sandbox, Mapping):
         return ""
@@ -333,7 +331,7 @@ def format_guard(summary: RunMetrics) -> str:
 
 
 def format_reached(summary: RunMetrics) -> str:
-    """Hosts that were allowed, are no model's, and were really reached; empty where there are none."""
+    """Format the reached allowed hosts, except those of models; "" if there are none."""
     named = [
         f"{one_line(host)} in {format_count(n, 'episode')}" if n else f"{one_line(host)} outside of episodes"
         for host, n in summary.reached.items()
@@ -342,7 +340,7 @@ def format_reached(summary: RunMetrics) -> str:
 
 
 def format_faults(summary: RunMetrics) -> str:
-    """How many calls were made to fail, and in which episodes; empty where none was."""
+    """Format the injected faults and the verdicts of their episodes; "" if there are none."""
     if not summary.faults:
         return ""
     parts = [
@@ -354,7 +352,7 @@ def format_faults(summary: RunMetrics) -> str:
 
 
 def format_findings(summary: RunMetrics) -> str:
-    """How many findings, and the worst; those of episodes that are not conclusive come last and name none."""
+    """Format the number of findings, and the worst; those of inconclusive episodes last, without names."""
     counted = {line.id for line in summary.episodes if line.counted}
     lead = [group for group in summary.findings if any(episode in counted for episode, _ in group.at)]
     parts = []
@@ -379,7 +377,7 @@ def _place(group: FindingGroup, counted: set[str]) -> str:
 
 
 def format_judges(summary: RunMetrics) -> str:
-    """How often a model beside the checker agreed with it; empty where none was asked."""
+    """Format how often the LLM judge agreed with the checker; "" without a judge."""
     agreed, differed = summary.judges
     if not agreed + differed:
         return ""
@@ -387,7 +385,7 @@ def format_judges(summary: RunMetrics) -> str:
 
 
 def format_also(summary: RunMetrics) -> str:
-    """What else was counted; empty where nothing was."""
+    """Format other counts; "" if there are none."""
     return ", ".join(
         format_count(count, one_line(name).replace("_", " ").removesuffix("s"))
         for name, count in summary.counts.items()
@@ -396,7 +394,7 @@ def format_also(summary: RunMetrics) -> str:
 
 
 def format_usage(summary: RunMetrics) -> str:
-    """Model calls, tokens, dollars and seconds of the whole run."""
+    """Format model calls, tokens, dollars and seconds of the whole run."""
     parts = [format_count(summary.model_calls, "model call")]
     parts += [format_count(summary.tokens, "token")] if summary.tokens else []
     parts += [f"USD {summary.cost_usd:.2f}"] if summary.cost_usd else []
@@ -404,7 +402,7 @@ def format_usage(summary: RunMetrics) -> str:
 
 
 def format_dream_usage(summary: RunMetrics) -> str:
-    """What each part of the dream asked of models; empty where none did."""
+    """Format the model usage of each part of the dream; "" if there is none."""
     parts = []
     for part, spend in summary.dream_spend.items():
         figures = [format_count(spend.calls, "answer"), format_count(spend.tokens, "token")]
@@ -415,12 +413,12 @@ def format_dream_usage(summary: RunMetrics) -> str:
 
 
 def format_cached(spend: Spend) -> str:
-    """Which share of the prompts came from the server's prefix cache."""
+    """Format the share of prompt tokens from the server's prefix cache."""
     return f"{whole_percent(spend.cached_share or 0.0)}% of its prompts from the prefix cache"
 
 
 def format_servers(rows: JsonValue) -> list[str]:
-    """What each server counted while a run went on, a sentence each; `rows`: the report's "servers"."""
+    """Format each server's counts during the run, one sentence each; `rows`: the report's "servers"."""
     return [_format_server(row) for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
 
 
@@ -436,7 +434,7 @@ def _format_server(row: Mapping[str, JsonValue]) -> str:
 
 
 def format_figures(summary: RunMetrics) -> list[tuple[str, str]]:
-    """The figures below a verdict, as label and text; without those that there is nothing to say of."""
+    """Return the figures below a verdict as (label, text); empty ones are left out."""
     dreamt = not summary.recorded
     rows = [
         ("Pass rate", format_pass_rate(summary)),
@@ -461,5 +459,5 @@ def format_figures(summary: RunMetrics) -> list[tuple[str, str]]:
 
 
 def _rows(label: str, lines: Sequence[str]) -> list[tuple[str, str]]:
-    """Lines of one figure: the label stands before the first."""
+    """Return the lines of one figure, the label before the first."""
     return [(label if place == 0 else "", line) for place, line in enumerate(lines)]

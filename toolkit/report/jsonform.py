@@ -1,24 +1,24 @@
-"""The JSON form of a summary: what `--json` prints and `report.json` holds.
+"""The JSON form of a summary, for `--json` and `report.json`.
 
 Fields (schema 2; a later version adds fields and keeps these):
 
     schema       2
-    manifest     the run's manifest as it was written; "servers" in it, where vLLM served: [{"server",
+    manifest     the run's manifest as it was written; "servers" in it, if vLLM served: [{"server",
                  "prompt_tokens", "generated_tokens", "cached_share": 0..1 or null, "most_running",
-                 "most_waiting": requests}], as their /metrics counted meanwhile, whoever asked; "spent":
-                 {"calls", "usd", "seconds"} of all legs, episodes that were cut and run again included;
-                 "unaccounted": [{"episode", "tool", "calls"}], real writes that stand in no finished episode
-    verdict      "passed", "failed", "inconclusive" or "error"; of the run
-    exit_code    of a command that made it
+                 "most_waiting": requests}], from their /metrics during the run, for all clients; "spent":
+                 {"calls", "usd", "seconds"} of all parts, including repeated episodes;
+                 "unaccounted": [{"episode", "tool", "calls"}], real writes outside of finished episodes
+    verdict      "passed", "failed", "inconclusive" or "error"; the run's
+    exit_code    of the command
     headline     the verdict with the counts of all episodes, in words
-    gate         [{"key", "passed": bool, "verdict": the run's where it broke, else null, "measured", "limit",
+    gate         [{"key", "passed": bool, "verdict": the run's if it broke, else null, "measured", "limit",
                   "why": text, "at": [{"episode", "step"}]}]
     counts       {"passed", "failed", "inconclusive", "errors": int}; of all episodes
     imagined     {"episodes": int that rest on imagined answers, "would_pass", "would_fail": int of the
-                  inconclusive ones, had these counted}
+                  inconclusive ones, if these counted}
     pass_rate    {"value", "low", "high": mean over tasks of the passed share of conclusive episodes with its
-                  95 % interval by task, "all_low", "all_high": that mean had all others failed, or passed};
-                  0..1, or null where no episode is conclusive
+                  95 % interval by task, "all_low", "all_high": that mean if all others failed, or passed};
+                  0..1, or null if no episode is conclusive
     calls        {"total", "real", "executed", "unanswered": int}; real = real runs of tools that must not run
                  in a dream, executed = those of them where none may run
     would_have   [tool] of effect write or destructive, destructive first
@@ -27,22 +27,22 @@ Fields (schema 2; a later version adds fields and keeps these):
     coverage     {"share": 0..1 of calls answered from recordings or rules, or null, "presumed": int,
                   "weakest": tool or null, "sources": {source: answers}}
     fidelity     {"exact": 0..1 of held-out recordings reproduced exactly, or null, "curve": [{"confidence",
-                  "answered", "exact": 0..1}]}; [] where no rule was mined
+                  "answered", "exact": 0..1}]}; [] without inferred rules
     findings     [{"kind", "severity", "tool", "text", "count", "at": [{"episode", "step"}]}], worst first
     unanswered   [{"tool", "why": text, "calls": int, "tasks": [id], "ignore": [argument]}]: with these in
-                 [match] recordings would answer, [] where they may matter; the most frequent first
+                 [match] recordings would answer, [] if they may matter; the most frequent first
     executed     [{"episode", "tool", "args": {name: value}, "how": text}]: real calls that ran; exit code 6
     violations   [{"episode", "text"}]: real calls that were blocked
-    sandbox      {"kind": "namespaces", "landlock", "external" or "none", "why": text, no stronger one} of
+    sandbox      {"kind": "namespaces", "landlock", "external" or "none", "why": text, not stronger} of
                  a dream, else null
-    reached      {"name:port": episodes}: allowed hosts that are no model's and were really reached
-    noted        {what: int}, such as bad_arguments, unknown_tool
-    faults       {"calls", "passed", "failed", "inconclusive", "error": int}: calls that a plan made to fail,
-                  and the episodes of each verdict that met one
-    judges       {"agree", "disagree": int}: a model beside the checker
+    reached      {"name:port": episodes}: reached allowed hosts, except those of models
+    noted        {name: int}, such as bad_arguments, unknown_tool
+    faults       {"calls", "passed", "failed", "inconclusive", "error": int}: calls with an injected fault,
+                  and the episodes with one, by verdict
+    judges       {"agree", "disagree": int}: the LLM judge and the checker
     cost         {"model_calls", "tokens": int (of the agent), "usd" (of all), "seconds": float,
                   "dream": {part: {"calls", "prompt_tokens", "completion_tokens", "cached_tokens": int,
-                  "cached_share": 0..1 or null where no server said it, "usd": float}}},
+                  "cached_share": 0..1 or null if no server states it, "usd": float}}},
                   part = experience, judge or user
     list         [{"id", "task", "repeat", "verdict", "reason", "stop", "calls", "anomaly", "step",
                    "faults": int, "traceback": [text]}]
@@ -61,7 +61,7 @@ _TOOLS, _UNANSWERED = Codec(ToolUse), Codec(Unanswered)
 
 
 def summary_to_json(summary: RunMetrics) -> dict[str, JsonValue]:
-    """Give a summary as the JSON object that this module's text describes."""
+    """Return a summary as the JSON object of the module docstring."""
     fidelity = fidelity_point(summary)
     return {
         "schema": SUMMARY_SCHEMA,
@@ -130,7 +130,7 @@ def summary_to_json(summary: RunMetrics) -> dict[str, JsonValue]:
 
 
 def verdict_to_json(summary: RunMetrics) -> dict[str, JsonValue]:
-    """Give what a run came to: verdict, exit code, headline, gate, counts and pass rate."""
+    """Return a run's verdict, exit code, headline, gate, counts and pass rate."""
     once = summary.once
     return {
         "verdict": str(summary.verdict),

@@ -1,8 +1,8 @@
-"""The shards of a run put together: one run directory, one journal, and the report that one run would have.
+"""Merge the shards of a run: one run directory, one journal, and the report of the whole run.
 
-Nothing is guessed: all shards must be there, each whole, each once, and of the same run in everything that
-matters. The directory appears in one step; merging the same shards into it again changes nothing, unless
-errors in them were run again with --resume meanwhile: then it is made anew from what the shards have now.
+Nothing is guessed: all shards must be given, each complete, each once, and from the same run (equal
+`matters`). The directory appears atomically. Merging the same shards into it again changes nothing, unless
+errors in them were rerun with --resume meanwhile: then it is rebuilt from the shards.
 """
 
 import heapq
@@ -41,17 +41,17 @@ _SHARDS = Codec(Shard)
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A run that was put together."""
+    """A merged run."""
 
     directory: Path
     summary: RunMetrics
     episodes: int
-    again: bool  # it was there already
+    again: bool  # it already existed
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A shard's run directory, read."""
+    """A shard's run directory and its facts."""
 
     path: Path
     shard: Shard
@@ -67,18 +67,18 @@ class _Part:
 
 
 def merge_runs(paths: Sequence[Path], into: Path) -> Merged:
-    """Put the shards at `paths` together in a new run directory.
+    """Merge the shards at `paths` into a new run directory.
 
     Raises:
-        UserError: one is no shard, is not whole, is there twice or missing, or is of another run; or `into`
-            is something else already. Nothing was written.
+        UserError: a path is not a shard, incomplete, given twice, missing, or of another run; or `into` is
+            something else. Nothing was written.
     """
     parts = _whole(sorted((_part(path) for path in paths), key=lambda part: part.shard.number))
     manifest = _manifest(parts)
     place = into.parent / directory_name(into.name)
     if place.name != into.name:
         raise UserError(
-            f"{into}: no name of a run directory; take letters, digits, - and _. Nothing was merged."
+            f"{into}: not a name for a run directory; use letters, digits, - and _. Nothing was merged."
         )
     there = _there(place, manifest) if place.exists() or place.is_symlink() else None
     if there is not None and not _run_again(there, parts):
@@ -96,7 +96,7 @@ def merge_runs(paths: Sequence[Path], into: Path) -> Merged:
         summary = tally.summary(_facts(parts, manifest, place, episodes), curve_of(parts[0].directory))
         made.write_report(summary.to_json())
         if there is not None:
-            shutil.rmtree(place)  # all of it is in the shards
+            shutil.rmtree(place)  # the shards have all of it
         made.path.rename(place)
     return Merged(place, summary, episodes, again=False)
 
@@ -108,33 +108,35 @@ def _part(path: Path) -> _Part:
     try:
         shard = _SHARDS.read(value, "shard")
     except NotSerializable:
-        raise UserError(f"{path}: is no shard; only runs that were made with shard=I/N are merged.") from None
+        raise UserError(f"{path}: is not a shard; only runs made with shard=I/N can be merged.") from None
     return _Part(path, shard, directory, matters, facts_of(directory))
 
 
 def _whole(parts: list[_Part]) -> list[_Part]:
-    """The parts, if they are all that there are of one run."""
+    """Return the parts if they are all shards of one run, each once."""
     first = parts[0]
     for part in parts[1:]:
         other = differences(first.matters, part.matters, sides=(f"in {first.path}", f"in {part.path}"))
         if first.shard.of != part.shard.of:
             other.insert(0, f"one of {first.shard.of} shards there, one of {part.shard.of} here")
         if other:
-            raise UserError(f"{part.path}: is of another run than {first.path}: {'; '.join(other)}.")
+            raise UserError(f"{part.path}: is from another run than {first.path}: {'; '.join(other)}.")
     by_number: dict[int, _Part] = {}
     for part in parts:
         twin = by_number.setdefault(part.shard.number, part)
         if twin is not part:
-            raise UserError(f"{part.path} and {twin.path}: are both shard {part.shard}; name one of them.")
+            raise UserError(
+                f"{part.path} and {twin.path}: are both shard {part.shard}; give only one of them."
+            )
     missing = [str(number) for number in range(1, first.shard.of + 1) if number not in by_number]
     if missing:
         raise UserError(
             f"shard{'s'[: len(missing) > 1]} {', '.join(missing)} of {first.shard.of}: not among the "
-            f"{len(parts)} run directories that were named. Nothing was merged."
+            f"{len(parts)} given run directories. Nothing was merged."
         )
     gates = {digest(part.facts.get("gate")) for part in parts}
     if len(gates) > 1:
-        raise UserError("the shards were held to different gates; run them with the same [gate].")
+        raise UserError("the shards have different gates; run them with the same [gate].")
     return parts
 
 
@@ -151,19 +153,19 @@ def _manifest(parts: Sequence[_Part]) -> Manifest:
 
 
 def _there(place: Path, manifest: Manifest) -> RunDirectory:
-    """What an earlier merge of the same shards made; anything else is in the way."""
+    """Open an earlier merge of the same shards; refuse anything else."""
     there = RunDirectory.open(place) if (place / MANIFEST).is_file() and not place.is_symlink() else None
     if there is None or there.manifest != manifest or there.read_report() is None:
-        raise UserError(f"{place}: is there already, and is not what these shards come to; name another.")
+        raise UserError(f"{place}: already exists and is not a merge of these shards; choose another.")
     return there
 
 
 def _run_again(there: RunDirectory, parts: Sequence[_Part]) -> bool:
-    """Whether the shards have later attempts of some episode than an earlier merge of them."""
+    """Return whether the shards have later attempts of an episode than the earlier merge."""
     now = {episode.id: episode.attempt for part in parts for episode in part.directory.episodes()}
     merged = {episode.id: episode.attempt for episode in there.episodes()}
     if any(attempt > now.get(name, 0) for name, attempt in merged.items()):
-        raise UserError(f"{there.path}: was resumed after it was merged. Name another directory.")
+        raise UserError(f"{there.path}: was resumed after the merge. Choose another directory.")
     return now != merged
 
 
@@ -184,25 +186,25 @@ def _ended(there: RunDirectory) -> Mapping[str, JsonValue]:
 
 
 def _clear(half: Path) -> None:
-    """What a merge left that was killed."""
+    """Remove the remains of a killed merge."""
     if half.is_symlink() or (half.exists() and not half.is_dir()):
-        raise UserError(f"{half}: is in the way; move it, or remove it.")
+        raise UserError(f"{half}: is in the way; move or remove it.")
     if half.is_dir():
         left = {path.name for path in half.iterdir()}
         if not left <= {MANIFEST, f".{MANIFEST}.new", "lock", EPISODES, EVENTS, "trials.json", REPORT}:
-            raise UserError(f"{half}: is in the way; move it, or remove it.")
+            raise UserError(f"{half}: is in the way; move or remove it.")
         shutil.rmtree(half)
 
 
 def _journal(made: RunDirectory, parts: Sequence[_Part]) -> tuple[int, Tally]:
-    """One journal of all; a shard that is not finished is named before anything is kept."""
+    """Merge the journals; an unfinished shard is an error before the result is used."""
     tally, seen, unfinished = Tally(), 0, ""
     with closing(made.journal()) as journal:
         for part in parts:
             before = seen
             for episode in part.directory.episodes():
                 if not journal.append(episode):
-                    raise UserError(f"{part.path}: has episode {episode.id!a}, which another shard has too.")
+                    raise UserError(f"{part.path}: has episode {episode.id!a}, also in another shard.")
                 tally.add(episode)
                 seen += 1
             left = part.expected - (seen - before)
@@ -211,26 +213,26 @@ def _journal(made: RunDirectory, parts: Sequence[_Part]) -> tuple[int, Tally]:
                     f"{part.path}: shard {part.shard} has {left} of its {part.expected} episodes left; "
                     "finish it with --resume first. Nothing was merged."
                 )
-    if unfinished and not tally.executed:  # a real call ends its shard for good: that is told of as it is
+    if unfinished and not tally.executed:  # an executed real call ends its shard, which is merged unfinished
         raise UserError(unfinished)
     return seen, tally
 
 
 def _events(path: Path, parts: Sequence[_Part]) -> None:
-    """What happened in all shards, by the clock."""
+    """Merge the event logs by time."""
     events = heapq.merge(*(_lines(part.path / EVENTS) for part in parts), key=lambda event: event[0])
     write_atomically(path, b"".join(line for _, line in events))
 
 
 def _lines(path: Path) -> Iterator[tuple[float, bytes]]:
-    """One after the other: the log of many calls is long."""
+    """Stream lines, because logs can be long."""
     for _, line in read_lines(path, torn=True):
         with suppress(ValueError, KeyError, TypeError):
             yield float(json.loads(line)["at"]), line if line.endswith(b"\n") else line + b"\n"
 
 
 def _trials(made: RunDirectory, parts: Sequence[_Part], tally: Tally) -> None:
-    """What the dream's model was tried on, and what all shards spent on it."""
+    """Merge the model's trials and their cost."""
     all_trials = [trials for part in parts if (trials := part.directory.read_trials()) is not None]
     if all_trials:
         spend = sum((spent for _, spent in all_trials), Spend())
@@ -239,7 +241,7 @@ def _trials(made: RunDirectory, parts: Sequence[_Part], tally: Tally) -> None:
 
 
 def _facts(parts: Sequence[_Part], manifest: Manifest, place: Path, episodes: int) -> dict[str, JsonValue]:
-    """What the end of one run would have written; see `runs._finish`."""
+    """Return the final facts of a whole run; see `runs._finish`."""
     first = _ended(parts[0].directory)
     strays = [stray for part in parts for stray in _list(part.facts.get("strays"))]
     unmatched = [_list(part.facts.get("unmatched")) for part in parts]
@@ -257,7 +259,7 @@ def _facts(parts: Sequence[_Part], manifest: Manifest, place: Path, episodes: in
             **{name: sum(_number(usage.get(name)) for usage in spent) for name in ("calls", "usd")},
             "seconds": busy_seconds(part.path / EVENTS for part in parts),
         }
-    facts.pop("servers", None)  # what each shard saw of servers that others used meanwhile adds up to nothing
+    facts.pop("servers", None)  # each shard's counts include the others' use, so they cannot be added
     facts.pop("unmatched", None)
     everywhere = [name for name in unmatched[0] if all(name in names for names in unmatched)]
     if everywhere:

@@ -1,7 +1,7 @@
-"""The figures of a run and every judgement that a report makes from them.
+"""The figures of a run and every judgment that a report makes from them.
 
-Rates, intervals, what counts as an anomaly, whether the gate holds: decided here and nowhere else, so
-that terminal, JSON and exit codes cannot disagree. `summary` counts them.
+Rates, intervals, anomalies and the gate are decided only here, so that terminal, JSON and exit codes agree.
+`summary` counts the figures.
 """
 
 import re
@@ -18,38 +18,36 @@ from dreamgym_kit.types import EXIT_EXECUTED, REACHED, Blame, Effect, Executed, 
 SUMMARY_SCHEMA = 2
 CRITICAL = "critical"
 GROUNDED = (Source.RECORDED, Source.DERIVED, Source.ANALOGOUS)
-SURE = 0.5  # support below which an answer of these is a presumption: the dream gives no more to a guess
-MARKS = "!xE-."  # of an episode, the worst first
+SURE = 0.5  # answers with less support are presumed: a guess has no more
+MARKS = "!xE-."  # marks of episodes, worst first
 _MARKS = {Verdict.FAILED: "x", Verdict.ERROR: "E", Verdict.INCONCLUSIVE: "-", Verdict.PASSED: "."}
 RECORDING = (
     "record",
     "s2r-staged",
     "s2r-approve",
     "s2r-live",
-)  # modes in which real tools run; "staged" is old
-_BLOCKED = ("violation", "executed")  # how an episode ended in which a real call ran or was blocked
+)  # modes with real tools; "staged" is an old name
+_BLOCKED = ("violation", "executed")  # `stop` of episodes with an executed or blocked real call
 EFFECT_ORDER = (Effect.DESTRUCTIVE, Effect.WRITE, Effect.READ, Effect.CONTROL, Effect.PURE)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """What was done with one tool over the run."""
+    """Use of one tool in the run."""
 
     name: str
     effect: Effect
     calls: int
     episodes: int
-    errors: int  # answers that told the agent of a failure that no fault plan made
-    repeated: int  # calls that some repeated_... finding points at
-    wrong: int  # calls that some critical finding points at
-    sources: Mapping[str, int]  # provenance -> answers
-    presumed: int = field(
-        default=0, metadata=NEVER
-    )  # answers of code that nothing vouched for, given since the threshold let them
+    errors: int  # error answers without an injected fault
+    repeated: int  # calls in a repeated_... finding
+    wrong: int  # calls in a critical finding
+    sources: Mapping[str, int]  # source -> answers
+    presumed: int = field(default=0, metadata=NEVER)  # rule answers with low support above the threshold
 
     @property
     def dreamt(self) -> int:
-        """Answers that no real tool gave and no fault plan made."""
+        """Answers that are neither real nor injected faults."""
         return sum(
             count
             for source, count in self.sources.items()
@@ -58,19 +56,19 @@ class ToolUse:
 
     @property
     def grounded(self) -> int:
-        """Dreamt answers that rest on recordings and rules."""
+        """Dreamed answers from recordings and rules."""
         return sum(self.sources.get(source, 0) for source in GROUNDED) - self.presumed
 
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """Calls of one tool that nobody could answer, all for one reason."""
+    """Unanswered calls of one tool with the same reason."""
 
     tool: str
     why: str
     calls: int
     tasks: tuple[str, ...]
-    ignore: tuple[str, ...]  # with these in `[match]` recordings would answer; empty where they may matter
+    ignore: tuple[str, ...]  # arguments for `[match]` with which recordings answer; empty if they may matter
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +77,7 @@ class FindingGroup:
 
     kind: str
     severity: str
-    tool: str | None  # of the last step in evidence; None where a finding names no step
+    tool: str | None  # of the last step in evidence; None if a finding names no step
     effect: Effect | None
     text: str  # the first finding's sentence
     count: int
@@ -102,21 +100,21 @@ class EpisodeLine:
     elapsed_s: float = 0.0
     cost_usd: float = 0.0
     uses: tuple[tuple[str, int, int], ...] = ()  # (tool, calls, first step)
-    faults: int = 0  # calls that a plan made to fail
-    traceback: tuple[str, ...] = ()  # the agent's own lines of the exception that ended it
-    blame: Blame | None = None  # whose doing it is that it did not pass
-    imagined: bool = False  # whether an answer in it was imagined
-    would: Verdict | None = None  # had its imagined answers counted
+    faults: int = 0  # calls with an injected fault
+    traceback: tuple[str, ...] = ()  # the agent's lines of the final exception
+    blame: Blame | None = None  # why it did not pass
+    imagined: bool = False  # whether it has an imagined answer
+    would: Verdict | None = None  # verdict if its imagined answers counted
 
     @property
     def outcome(self) -> str:
-        """The verdict, and who is to blame where that is not who usually is."""
+        """The verdict, with the blame if it is not the usual one."""
         unusual = self.blame is not None and self.blame is not Blame.usual(self.verdict)
         return f"{self.verdict} ({self.blame})" if unusual else str(self.verdict)
 
     @property
     def counted(self) -> bool:
-        """Whether its findings may lead a report: it was judged, or a real call ran or was blocked in it."""
+        """Whether its findings are shown first: it was judged, or had an executed or blocked call."""
         return self.verdict.conclusive or self.stop in _BLOCKED
 
     @property
@@ -127,12 +125,12 @@ class EpisodeLine:
 
 @dataclass(frozen=True, slots=True)
 class TrustPoint:
-    """What mined answers of this much support were worth on held-out recordings.
+    """Fidelity of rule answers at a minimum support, on held-out recordings.
 
     Attributes:
         threshold: 0..1, support.
-        answered: 0..1, share of held-out calls that had as much.
-        exact: 0..1, share of those that were exact; None where there were none.
+        answered: 0..1, share of held-out calls with that support.
+        exact: 0..1, share of these that were exact; None if there were none.
     """
 
     threshold: float
@@ -142,36 +140,36 @@ class TrustPoint:
 
 @dataclass(frozen=True, slots=True)
 class RunMetrics:
-    """A run in numbers. `to_json` is the stable form."""
+    """A run in numbers. `to_json` gives the stable form."""
 
     manifest: Mapping[str, JsonValue]
     episodes: tuple[EpisodeLine, ...]
     tools: tuple[ToolUse, ...]  # destructive first, then by calls
     findings: tuple[FindingGroup, ...]  # worst first
     violations: tuple[tuple[str, str], ...]  # (episode, sentence)
-    real_calls: int  # of tools that must not run in a dream, executed ones too; what a record run is made of
+    real_calls: int  # of tools that must not run in a dream, including executed ones
     counts: Mapping[str, int]
     model_calls: int
     tokens: int
-    cost_usd: float  # of the agent and of the dream
-    elapsed_s: float  # of all parts of a resumed run, without the time between them
+    cost_usd: float  # agent and dream
+    elapsed_s: float  # seconds of all parts of a resumed run, without pauses
     dream_spend: Mapping[str, Spend] = field(default_factory=dict)  # by part: experience, judge, user
-    curve: tuple[TrustPoint, ...] = ()  # by threshold; empty where nothing was mined
-    executed: tuple[tuple[str, Executed], ...] = ()  # (episode, real call that ran where none may)
+    curve: tuple[TrustPoint, ...] = ()  # by threshold; empty without inferred rules
+    executed: tuple[tuple[str, Executed], ...] = ()  # (episode, forbidden real call)
     unanswered: tuple[Unanswered, ...] = ()  # the most frequent first
 
     @property
     def recorded(self) -> bool:
-        """Whether real tools were meant to run, those that write among them."""
+        """Whether the run used real tools, including writing ones."""
         return self.fact("mode") in RECORDING
 
     @property
     def really_read(self) -> bool:
-        """Whether tools that read were meant to run for real: recorded, or in shadow on the real tools."""
+        """Whether reading tools were real: a recording, or S2R in shadow."""
         return self.recorded or self.fact("mode") == "s2r-shadow"
 
     def fact(self, name: str) -> JsonValue:
-        """A field of the manifest, wherever it stands in it; None where it has none."""
+        """Return a manifest field from any of its parts; None if absent."""
         for part in (self.manifest, self.manifest.get("matters"), self.manifest.get("about")):
             if isinstance(part, Mapping) and name in part:
                 return part[name]
@@ -194,7 +192,7 @@ class RunMetrics:
 
     @property
     def errors(self) -> int:
-        """Episodes that the set-up or the kit failed."""
+        """Episodes that failed because of the set-up or the kit."""
         return self.by_verdict[Verdict.ERROR]
 
     @property
@@ -213,20 +211,20 @@ class RunMetrics:
         return sum(line.imagined for line in self.episodes)
 
     def would(self, verdict: Verdict) -> int:
-        """Inconclusive episodes that would have this verdict, had their imagined answers counted."""
+        """Return how many inconclusive episodes would have this verdict if imagined answers counted."""
         return sum(line.would is verdict for line in self.episodes)
 
     @property
     def once(self) -> Share | None:
-        """Mean over tasks of the share of their conclusive episodes that passed, with its interval by task.
+        """Mean over tasks of the passed share of conclusive episodes, with its interval by task.
 
-        By task: more episodes of an agent that always does the same tell nothing more.
+        By task, because further episodes of a deterministic agent add no information.
         """
         return passed_once(task_outcomes((line.task, line.verdict) for line in self.episodes))
 
     @property
     def rate(self) -> float | None:
-        """The mean of `once`, 0..1; None where no episode is conclusive."""
+        """The mean of `once`, 0..1; None if no episode is conclusive."""
         return self.once.mean if self.once else None
 
     @property
@@ -236,7 +234,7 @@ class RunMetrics:
 
     @property
     def spent_usd(self) -> float:
-        """Dollars of all parts of a resumed run, also for episodes that were cut or run again."""
+        """Dollars of all parts of a resumed run, including repeated episodes."""
         spent, calibration = self.manifest.get("spent"), self.dream_spend.get("calibration", Spend())
         usd = spent.get("usd") if isinstance(spent, Mapping) else None
         return max(self.cost_usd, (usd if isinstance(usd, int | float) else 0.0) + calibration.cost_usd)
@@ -248,9 +246,9 @@ class RunMetrics:
 
     @property
     def not_run(self) -> int:
-        """Episodes that were asked for and never ended.
+        """Planned episodes that never ended.
 
-        Counted from what was asked for: a run that was killed wrote nothing about its own end.
+        Counted from the plan, because a killed run writes nothing about its end.
         """
         about, n = self.manifest.get("about"), self.fact("n")
         tasks = about.get("tasks") if isinstance(about, Mapping) else None
@@ -266,7 +264,7 @@ class RunMetrics:
 
     @property
     def reached(self) -> dict[str, int]:
-        """Allowed hosts, "name:port", that were really reached, no models': in so many episodes, or 0."""
+        """Reached allowed hosts, "name:port", except models' hosts: number of episodes, or 0."""
         outside = self.fact("reached")
         hosts = {str(host): 0 for host in outside} if isinstance(outside, list) else {}
         episodes = {name: count for name, count in self.counts.items() if name.startswith(REACHED)}
@@ -274,32 +272,32 @@ class RunMetrics:
 
     @property
     def judges(self) -> tuple[int, int]:
-        """How often a model beside the checker came to the same verdict, and how often to the other."""
+        """How often the LLM judge agreed with the checker, and how often not."""
         return self.counts.get("judges_agree", 0), self.counts.get("judges_disagree", 0)
 
     @property
     def faults(self) -> int:
-        """Calls that a plan made to fail."""
+        """Calls with an injected fault."""
         return sum(line.faults for line in self.episodes)
 
     def faulted(self, verdict: Verdict) -> int:
-        """Episodes with this verdict that met a planned fault: what went wrong there may be due to it."""
+        """Return how many episodes with this verdict had an injected fault, a possible cause."""
         return sum(line.verdict is verdict and line.faults > 0 for line in self.episodes)
 
     @property
     def critical(self) -> int:
-        """Findings that somebody has to look at before this agent goes live."""
+        """Number of critical findings: review them before deployment."""
         return sum(group.count for group in self.findings if group.severity == CRITICAL)
 
     @property
     def grounded(self) -> float | None:
-        """Share of the dreamt answers that rest on recordings and rules, 0..1; None where none was dreamt."""
+        """Share of dreamed answers from recordings and rules, 0..1; None without dreamed answers."""
         dreamt = sum(tool.dreamt for tool in self.tools)
         return sum(tool.grounded for tool in self.tools) / dreamt if dreamt else None
 
     @property
     def weakest(self) -> ToolUse | None:
-        """The tool whose answers rest on recordings least; None where all do."""
+        """The tool with the lowest share of grounded answers; None if all are grounded."""
         shaky = [tool for tool in self.tools if tool.dreamt > tool.grounded]
         return min(
             shaky, key=lambda tool: (tool.grounded / tool.dreamt, -tool.calls, tool.name), default=None
@@ -307,12 +305,12 @@ class RunMetrics:
 
     @property
     def presumed(self) -> int:
-        """Answers of code that nothing vouched for."""
+        """Rule answers with low support."""
         return sum(tool.presumed for tool in self.tools)
 
     @property
     def sources(self) -> dict[str, int]:
-        """Answers by where they came from."""
+        """Answers by source."""
         total: dict[str, int] = {}
         for tool in self.tools:
             for source, count in tool.sources.items():
@@ -321,7 +319,7 @@ class RunMetrics:
 
     @property
     def tasks(self) -> dict[str, list[EpisodeLine]]:
-        """Episodes by task, siblings in order; the worst task first."""
+        """Episodes by task, repeats in order; the worst task first."""
         grouped: dict[str, list[EpisodeLine]] = {}
         for line in self.episodes:
             grouped.setdefault(line.task, []).append(line)
@@ -337,19 +335,19 @@ class RunMetrics:
         return headline(self)
 
     def rules(self, *, fail_on: Sequence[str] = ()) -> tuple[Rule, ...]:
-        """The gate's rules and what became of them; see `report.gate_rules`."""
+        """Return the gate's rules with their results; see `report.gate_rules`."""
         return rules_of(self, fail_on=fail_on)
 
     @property
     def verdict(self) -> Verdict:
-        """Of the run, by its gate."""
+        """The run's verdict by its gate."""
         return verdict_of(self.rules())
 
     @property
     def exit_code(self) -> int:
-        """Of a command that made this run: 0 passed, 1 failed, 3 inconclusive, 4 error, 6 a real call ran.
+        """Exit code: 0 passed, 1 failed, 3 inconclusive, 4 error, 6 a real call was executed.
 
-        130 or 143 where a signal ended it before its end.
+        130 or 143 if a signal ended the run early.
         """
         if self.executed:
             return EXIT_EXECUTED
@@ -358,11 +356,11 @@ class RunMetrics:
         return 128 + Signals[stopped] if interrupted else self.verdict.exit_code
 
     def check(self, *, fail_on: Sequence[str] = ()) -> bool:
-        """Whether the run passed, also if findings of these kinds ("critical", "repeated_*") fail it."""
+        """Return whether the run passed; findings of these kinds ("critical", "repeated_*") also fail it."""
         return verdict_of(self.rules(fail_on=fail_on)) is Verdict.PASSED
 
     def to_json(self) -> dict[str, JsonValue]:
-        """Give the run as one JSON object; see `report.jsonform` for its fields."""
+        """Return the run as a JSON object; see `report.jsonform` for its fields."""
         from dreamgym_kit.report.jsonform import summary_to_json
 
         return summary_to_json(self)

@@ -1,4 +1,4 @@
-"""A way to the real tools on the terminal: how far it came, what it cost, and what stopped it."""
+"""An S2R run on the terminal: progress, cost, and why it stopped."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -7,21 +7,21 @@ from dreamgym_kit.report.colors import PLAIN, Paint, screen
 from dreamgym_kit.report.percent import format_interval
 from dreamgym_kit.report.sanitize import one_line
 
-MODE = "s2r"  # of the run directory's manifest
+MODE = "s2r"  # mode in the manifest
 
 
 def render_s2r(report: Mapping[str, Any], *, stage: str, paint: Paint = PLAIN) -> str:
-    """Give the whole screen of a run, from what its directory keeps, without what to do next."""
+    """Format a run from its report, without next steps."""
     word, text = _stamp(report)
-    colour = {"DONE": paint.green, "GATE OPEN": paint.green}.get(word, paint.red)
+    color = {"DONE": paint.green, "GATE OPEN": paint.green}.get(word, paint.red)
     if word in ("NOT FINISHED", "BUDGET SPENT"):
-        colour = paint.yellow
+        color = paint.yellow
     rows = ((label, one_line(value)) for label, value in _rows(report, stage))
-    return screen(word, one_line(text), colour, rows)
+    return screen(word, one_line(text), color, rows)
 
 
 def _stamp(report: Mapping[str, Any]) -> tuple[str, str]:
-    """A word or two, and why."""
+    """Return a short status and its reason."""
     stopped, steps = report.get("stopped"), report.get("steps", 0)
     if not report.get("gate", {}).get("passed") and stopped is None:
         return "GATE SHUT", report.get("gate", {}).get("text", "")

@@ -1,16 +1,15 @@
-"""Makes text from tools, tasks and models fit for a terminal: what it shows is what is there.
+"""Make text from tools, tasks and models safe for a terminal, so that it shows as it is.
 
 Control characters can move the cursor, rename the window, write the clipboard or start a hidden link;
-bidirectional and zero-width ones make a text read otherwise than it is. All go, except newline and tab.
-Beyond that the terminal output is ASCII: other characters are escaped, since a log's encoding is not
-ours to know.
+bidirectional and zero-width ones change how a text reads. All are removed except newline and tab. Terminal
+output is otherwise ASCII: other characters are escaped, because a log's encoding is unknown.
 """
 
 import re
 
 _SEQUENCES = re.compile(
     r"""
-    \x1b\[[0-?]{0,64}[ -/]{0,8}[@-~]             # CSI: colours, cursor
+    \x1b\[[0-?]{0,64}[ -/]{0,8}[@-~]             # CSI: colors, cursor
     | \x1b[\]PX^_][^\x07\x1b\x9c\n]{0,4096}(\x07|\x1b\\|\x9c)   # OSC, DCS and the like, up to their end
     | \x1b[@-Z\\-_a-z]
     | \x9b[0-?]{0,64}[ -/]{0,8}[@-~]             # the same with C1 bytes
@@ -31,18 +30,18 @@ _LINE_ENDS = re.compile(r"[ \t]*\n\s*|\t|\u0085")
 
 
 def clean(text: str) -> str:
-    """Strip whatever is not shown as itself; newlines and tabs stay."""
+    """Remove characters that do not show as themselves; newlines and tabs stay."""
     return _CONTROLS.sub("", _SEQUENCES.sub("", text))
 
 
 def one_line(text: str) -> str:
-    """Give `text` as one line of printable ASCII: cleaned, escaped, line ends and tabs made blanks."""
+    """Return one line of printable ASCII: cleaned, escaped, with spaces for line ends and tabs."""
     folded = _LINE_ENDS.sub(" ", clean(text.replace("\r", "\n"))).strip()
     return folded.encode("ascii", "backslashreplace").decode("ascii")
 
 
 def cut_middle(text: str, width: int) -> str:
-    """Shorten `text` to at most `width` characters, keeping its beginning and its end."""
+    """Shorten `text` to at most `width` characters, keeping its start and end."""
     if len(text) <= width:
         return text
     if width < 8:
@@ -52,5 +51,5 @@ def cut_middle(text: str, width: int) -> str:
 
 
 def shown(text: str, width: int) -> str:
-    """Give `text` as one printable ASCII line of at most `width` characters."""
+    """Return one printable ASCII line of at most `width` characters."""
     return cut_middle(one_line(text[: 4 * width + 4096] if len(text) > 10_000 else text), width)

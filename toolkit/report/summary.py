@@ -1,7 +1,7 @@
-"""Counts a run in one pass over its episodes.
+"""Count a run in one pass over its episodes.
 
-Holds one episode at a time and keeps one short line of each. The order in which episodes finished does
-not matter: equal episodes give an equal summary, so a resumed run reports like an unbroken one.
+It has one episode in memory and keeps a short line of each. The order of episodes does not matter: equal
+episodes give an equal summary, so a resumed run reports like an uninterrupted one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,18 +36,18 @@ from dreamgym_kit.types import (
     format_executed,
 )
 
-__all__ = ["RunMetrics", "Tally", "summarise"]
+__all__ = ["RunMetrics", "Tally", "summarize"]
 
 
-def summarise(
+def summarize(
     episodes: Iterable[Episode], manifest: Mapping[str, JsonValue], curve: Iterable[TrustPoint] = ()
 ) -> RunMetrics:
-    """Count a run in one pass; holds one episode at a time.
+    """Count a run in one pass; one episode is in memory at a time.
 
     Args:
         episodes: each once, in any order.
-        manifest: what the run was: `mode` ("dream" or "record") is read here, the rest is passed on.
-        curve: what mined answers were worth on held-out recordings, by threshold.
+        manifest: the run's manifest: `mode` ("dream" or "record") is read here, the rest is passed on.
+        curve: fidelity on held-out recordings, by threshold.
     """
     tally = Tally()
     for episode in episodes:
@@ -82,7 +82,7 @@ _Why = tuple[str, str, tuple[str, ...]]  # tool, reason, what `[match]` could ig
 
 @dataclass(slots=True)
 class Tally:
-    """What was counted so far."""
+    """Counts so far."""
 
     lines: list[EpisodeLine] = field(default_factory=list)
     tools: dict[str, _ToolTally] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Tally:
     really: list[tuple[str, Executed]] = field(default_factory=list)  # real answers: executed in a dream
     counts: dict[str, int] = field(default_factory=dict)
     real_calls: int = 0
-    spoiled_calls: int = 0  # done, and told otherwise by a fault plan; real ones where the tools are
+    spoiled_calls: int = 0  # executed calls whose answer a fault replaced; real with real tools
     model_calls: int = 0
     tokens: int = 0
     costs: list[float] = field(default_factory=list)
@@ -102,7 +102,7 @@ class Tally:
     last: float = 0.0
 
     def add(self, episode: Episode) -> None:
-        """Count one more episode."""
+        """Count an episode."""
         for step in episode.transitions:
             self._call(step)
             if step.answer.unanswered:
@@ -124,14 +124,14 @@ class Tally:
         self.lines.append(_line(episode))
 
     def add_missing(self, episodes: Iterable[Episode]) -> None:
-        """Count those that were not counted: errors of an earlier leg that this one did not run again."""
+        """Count uncounted episodes: errors of an earlier part that were not run again."""
         counted = {line.id for line in self.lines}
         for episode in episodes:
             if episode.id not in counted:
                 self.add(episode)
 
     def charge(self, part: str, spend: Spend) -> None:
-        """Count what a part of the run cost that belongs to no episode."""
+        """Add a cost outside of episodes."""
         if spend.calls:
             self.costs.append(spend.cost_usd)
             self.spends.setdefault(part, []).append(spend)
@@ -143,19 +143,19 @@ class Tally:
         tool.sources[source] = tool.sources.get(source, 0) + 1
         tool.presumed += step.answer.source in GROUNDED and step.answer.confidence < SURE
         made = step.answer.source is Source.FAULT
-        tool.errors += step.answer.error is not None and not made  # faults are counted by provenance
+        tool.errors += step.answer.error is not None and not made  # faults are counted by source
         if not step.effect.runs_in_dream:
             self.real_calls += step.answer.source is Source.REAL
             self.spoiled_calls += made and took_effect(step.answer)
 
     def _unanswered(self, step: Transition, task: str) -> None:
-        """Count it with those of the same first reason: how far the best guess was off differs by call."""
+        """Group by the first reason; the distance of the best guess differs by call."""
         nearest, why = step.answer.nearest, step.answer.why.partition("; ")[0]
         key = (step.call.tool, why or "the dream cannot tell", nearest.ignore if nearest is not None else ())
         self.unanswered.setdefault(key, []).append(task)
 
     def _executed(self, episode: Episode) -> None:
-        """What is said to have run, and what only a call's answer says."""
+        """Count reported executed calls, and those known only from a real answer."""
         steps = [
             Executed(step.call.tool, step.call.args)
             for step in episode.transitions
@@ -186,7 +186,7 @@ class Tally:
             self.tools[by_step[number].call.tool].wrong += 1
 
     def summary(self, manifest: Mapping[str, JsonValue], curve: Iterable[TrustPoint] = ()) -> RunMetrics:
-        """Say what was counted; `manifest` and `curve` as for `summarise`."""
+        """Return the counts; `manifest` and `curve` as for `summarize`."""
         counted = RunMetrics(
             manifest=dict(manifest),
             episodes=tuple(sorted(self.lines, key=lambda line: (natural(line.task), line.repeat, line.id))),
@@ -232,14 +232,14 @@ class Tally:
 
 
 def _seconds(manifest: Mapping[str, JsonValue]) -> float:
-    """What all parts of a resumed run took, without the time between them; 0 where that was not kept."""
+    """Return the seconds of all parts of a resumed run, without pauses; 0 if not recorded."""
     spent = manifest.get("spent")
     seconds = spent.get("seconds") if isinstance(spent, Mapping) else None
     return seconds if isinstance(seconds, int | float) else 0.0
 
 
 def _total(spends: Sequence[Spend]) -> Spend:
-    """The sum, the same whatever order the episodes finished in."""
+    """Add spends; the sum does not depend on the order of episodes."""
     return replace(sum(spends, Spend()), cost_usd=fsum(spend.cost_usd for spend in spends))
 
 
@@ -251,7 +251,7 @@ def _worst_first(group: FindingGroup) -> tuple[bool, int, int, str, str]:
 def _line(episode: Episode) -> EpisodeLine:
     anomaly, anomaly_step = _worst(episode)
     faults = sum(step.answer.source is Source.FAULT for step in episode.transitions)
-    if anomaly is not None and faults:  # in the words of a reason: what is done under a fault is told apart
+    if anomaly is not None and faults:  # faults may explain it, so the reason mentions them
         anomaly += f" (with {faults} injected fault{'s' if faults > 1 else ''})"
     return EpisodeLine(
         id=episode.id,
@@ -275,7 +275,7 @@ def _line(episode: Episode) -> EpisodeLine:
 
 
 def _uses(episode: Episode) -> tuple[tuple[str, int, int], ...]:
-    """Each tool with its calls and the first of their steps."""
+    """Return each tool with its number of calls and its first step."""
     steps: dict[str, list[int]] = {}
     for step in episode.transitions:
         steps.setdefault(step.call.tool, []).append(step.step)
@@ -283,7 +283,7 @@ def _uses(episode: Episode) -> tuple[tuple[str, int, int], ...]:
 
 
 def _worst(episode: Episode) -> tuple[str | None, int | None]:
-    """The sentence of an episode's worst trouble and its step; nothing for mere warnings."""
+    """Return an episode's worst anomaly and its step; None for warnings only."""
     if episode.executed:
         return format_executed(episode.executed), None
     if episode.violations:
@@ -301,20 +301,20 @@ def _worst(episode: Episode) -> tuple[str | None, int | None]:
 
 
 def facts_of(directory: RunDirectory) -> dict[str, JsonValue]:
-    """The manifest, with what only the end of the run knew: its gate, what was not run, what was refused."""
+    """Return the manifest with the facts from the end of the run, such as gate and blocked calls."""
     facts = MANIFESTS.write(directory.manifest)
     ended = (directory.read_report() or {}).get("manifest")
     if isinstance(ended, dict):
         facts |= {name: ended[name] for name in _AT_THE_END if name in ended}
-    elif directory.mode == "record":  # killed: its log knows what was done or begun
+    elif directory.mode == "record":  # killed: the event log has its real writes
         lost = unaccounted(directory.path / EVENTS, directory.episodes())
         facts |= {"unaccounted": lost.writes, "unaccounted_calls": lost.calls}
     return facts
 
 
 def curve_from_json(report: Mapping[str, JsonValue]) -> tuple[TrustPoint, ...]:
-    """The curve of a report that was written earlier; empty where it has none that can be read."""
-    fidelity = report.get("fidelity", report.get("trust"))  # `trust`: of earlier versions
+    """Read the curve of an earlier report; empty if absent or unreadable."""
+    fidelity = report.get("fidelity", report.get("trust"))  # `trust`: key of earlier versions
     points = fidelity.get("curve") if isinstance(fidelity, Mapping) else None
     try:
         return tuple(
@@ -330,5 +330,5 @@ def curve_from_json(report: Mapping[str, JsonValue]) -> tuple[TrustPoint, ...]:
 
 
 def curve_of(directory: RunDirectory) -> list[TrustPoint]:
-    """What support was worth on held-out recordings, as measured when the run was made."""
+    """Return the curve measured when the run was made."""
     return list(curve_from_json(directory.read_report() or {}))

@@ -1,7 +1,7 @@
 """A run on the terminal: its verdict, what broke, its figures, its matrix. ASCII, as wide as the terminal.
 
-Lays out what `figures` says and decides nothing. Text from tools, tasks and models passes `clean`;
-ids are never cut, since they are what one copies.
+It lays out the texts of `headline` and decides nothing. Text from tools, tasks and models is sanitized; IDs
+are never cut, so that they can be copied.
 """
 
 from collections.abc import Sequence
@@ -26,19 +26,19 @@ from dreamgym_kit.types import Effect
 _MATRIX = 80  # columns
 _BAND = _MATRIX - 4  # tasks on one line of the matrix
 _BANDS = 5
-_STEP = 10  # columns before a command to paste
+_STEP = 10  # columns indentation of a command
 _CAUSES = 6
 _LEGEND = "! finding  x failed  E error  - inconclusive  . passed"
 
 
 def render_run(summary: RunMetrics, *, paint: Paint = PLAIN) -> str:
-    """Give the whole first screen of a run, without what to do next."""
+    """Format the first screen of a run, without next steps."""
     parts = [executed_first(summary, paint), verdict(summary, paint), matrix(summary, paint)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def executed_first(summary: RunMetrics, paint: Paint = PLAIN) -> str:
-    """That real calls ran, each with its arguments, and what to do next; empty where none did."""
+    """Format executed real calls and next steps; "" if there are none."""
     if not summary.executed:
         return ""
     texts = [
@@ -50,7 +50,7 @@ def executed_first(summary: RunMetrics, paint: Paint = PLAIN) -> str:
 
 
 def matrix(summary: RunMetrics, paint: Paint = PLAIN) -> str:
-    """One column a task, one row a sibling, the worst task first."""
+    """Format one column per task and one row per repeat, the worst task first."""
     tasks = list(summary.tasks.values())
     if not tasks:
         return ""
@@ -79,15 +79,15 @@ def _band(tasks: Sequence[Sequence[EpisodeLine]], paint: Paint) -> list[str]:
 
 
 def verdict(summary: RunMetrics, paint: Paint = PLAIN, *, also: Sequence[Rule] = ()) -> str:
-    """Give the verdict with all counts, what broke, the pass rate, reasons, and the other figures.
+    """Format the verdict with all counts, broken rules, the pass rate, reasons, and other figures.
 
-    `also`: rules that hold beside those of its gate.
+    `also`: rules in addition to those of the gate.
     """
     rules, outcome = (*summary.rules(), *also), word(summary, also=also)
-    colour = partial(paint.verdict, verdict_of(rules))
-    lines = [headline(summary, also=also).replace(outcome, colour(outcome), 1)]
+    color = partial(paint.verdict, verdict_of(rules))
+    lines = [headline(summary, also=also).replace(outcome, color(outcome), 1)]
     for broken in format_broken(rules):
-        lines += map(colour, fold(f"  {broken}", indent=4).split("\n"))
+        lines += map(color, fold(f"  {broken}", indent=4).split("\n"))
     (label, rate), *figures = format_figures(summary)
     lines.append(labelled(label, rate))
     shown_causes = causes(summary)
@@ -104,7 +104,7 @@ def verdict(summary: RunMetrics, paint: Paint = PLAIN, *, also: Sequence[Rule] =
 
 
 def tool_table(summary: RunMetrics, paint: Paint = PLAIN) -> str:
-    """Give every tool with its effect, its calls and where its answers came from."""
+    """Format every tool with effect, calls and sources."""
     if not summary.tools:
         return " No tool was called."
     width = max(len(one_line(tool.name)) for tool in summary.tools)
@@ -123,7 +123,7 @@ def _tool_row(tool: ToolUse, width: int, paint: Paint) -> str:
 
 
 def finding_list(summary: RunMetrics, paint: Paint = PLAIN, *, limit: int = 8) -> str:
-    """Give the kinds of findings, worst first, each with the place to look at."""
+    """Format the kinds of findings, worst first, each with a place."""
     lines = [_finding_row(group, paint) for group in summary.findings[:limit]]
     if len(summary.findings) > limit:
         lines.append(f" {len(summary.findings) - limit} more kinds; all: --json")
@@ -131,20 +131,20 @@ def finding_list(summary: RunMetrics, paint: Paint = PLAIN, *, limit: int = 8) -
 
 
 def _finding_row(group: FindingGroup, paint: Paint) -> str:
-    colour = paint.red if group.severity == CRITICAL else paint.yellow
+    color = paint.red if group.severity == CRITICAL else paint.yellow
     episode, step = group.at[0]
     place = f"{one_line(episode)}{f' step {step}' if step is not None else ''}"
     more = f", and {group.count - 1} more" if group.count > 1 else ""
     text = fold(f" ! {one_line(group.text)}", indent=3)
-    return f"{text.replace('!', colour('!'), 1)}\n   {_words(group.kind)}: {place}{more}"
+    return f"{text.replace('!', color('!'), 1)}\n   {_words(group.kind)}: {place}{more}"
 
 
 def episode_list(summary: RunMetrics, paint: Paint = PLAIN, *, only: str | None = None) -> str:
-    """List episodes, the worst first, each with its verdict and what to know about it.
+    """List episodes, worst first, each with its verdict and reason.
 
     Args:
         summary: the run.
-        paint: colours, or none.
+        paint: colors, if any.
         only: a verdict, or "anomaly".
     """
     wanted = sorted(
@@ -157,7 +157,7 @@ def episode_list(summary: RunMetrics, paint: Paint = PLAIN, *, only: str | None 
     )
     width = max((len(one_line(line.id)) for line in wanted), default=0)
     lines = [_episode_row(line, width, paint) for line in wanted]
-    return "\n".join(lines) if lines else " None of the episodes is like that."
+    return "\n".join(lines) if lines else " No episode matches."
 
 
 def _episode_row(line: EpisodeLine, width: int, paint: Paint) -> str:
@@ -171,7 +171,7 @@ def _episode_row(line: EpisodeLine, width: int, paint: Paint) -> str:
 
 
 def next_steps(steps: Sequence[tuple[str, str, str]]) -> str:
-    """Give what to do next: (what, command to paste, what it does); commands are never cut."""
+    """Format next steps: (label, command, effect); commands are never cut."""
     fit = [step for step in steps if _STEP + len(step[1]) + 3 + len(step[2]) <= WIDTH.get()]
     width = max((len(command) for _, command, _ in fit), default=0)
     lines = []

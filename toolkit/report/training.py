@@ -1,7 +1,7 @@
-"""A training as figures: what it was worth on held-out tasks, and how it went. Forms only lay these out.
+"""The figures of a training: results on held-out tasks, and its course. Outputs only lay them out.
 
-The result is what the policy does on tasks that it never learned from. What the dream rewarded on the way is
-shown as that, and never as the result: it is what the policy was pulled towards.
+The result is the policy's pass rate on tasks that it never trained on. Rewards in the dream are shown
+separately, because they are what the policy was optimized for.
 """
 
 from collections import Counter
@@ -29,63 +29,63 @@ from dreamgym_kit.trust.outcomes import Share, TaskOutcome, passed_once
 
 PHASES = ("rollouts", "waited", "update", "sync", "attest", "checkpoint", "evaluation")
 Counted = Literal["episodes", "inconclusive", "groups", "dead", "small", "samples", "tokens", "forks"]
-_ENDED = ("kept", "weights", "alarm", "stopped", "planned", "servers")  # what only the end of a leg knows
-_FEW = 3  # steps at either end that a mean is taken over
+_ENDED = ("kept", "weights", "alarm", "stopped", "planned", "servers")  # facts from the end of a part
+_FEW = 3  # steps at either end that are averaged
 
 
 @dataclass(frozen=True, slots=True)
 class CurriculumFacts:
-    """The figures of all draws together."""
+    """Totals of all draws."""
 
     groups: int = 0
-    tasks: int = 0  # met
-    in_turn: int = 0  # groups drawn because their turn had come
-    of_made: int = 0  # groups of tasks that were made
-    left_out: int = 0  # groups that differ, of tasks that may be impossible all the same
+    tasks: int = 0  # tasks that were drawn
+    in_turn: int = 0  # groups drawn by rotation
+    of_made: int = 0  # groups of synthetic tasks
+    left_out: int = 0  # mixed groups left out because their task may be impossible
     made: Mapping[str, int] = field(default_factory=dict)  # how -> tasks
-    refused: Mapping[str, int] = field(default_factory=dict)  # why -> tasks that were made and not taken
+    refused: Mapping[str, int] = field(default_factory=dict)  # why -> rejected synthetic tasks
     rests: Mapping[str, int] = field(default_factory=dict)  # why -> tasks, before the last draw
     failed_at: Mapping[str, int] = field(default_factory=dict)  # place -> episodes, most first
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """One training, as its run directory has it."""
+    """One training, read from its run directory."""
 
     manifest: Mapping[str, JsonValue]
     steps: Sequence[StepRecord]
     evaluations: Sequence[EvaluationRecord]
-    outcome: Mapping[str, JsonValue]  # what the end knew (`_ENDED`); {} while it runs
-    curriculum: CurriculumFacts | None = None  # None: tasks went in turn
+    outcome: Mapping[str, JsonValue]  # facts from the end (`_ENDED`); {} while it runs
+    curriculum: CurriculumFacts | None = None  # None: no curriculum
 
     @property
     def planned(self) -> int:
-        """Optimiser steps that were asked for; a later leg may have asked for more."""
+        """Planned optimizer steps, of the latest part."""
         about = self.manifest.get("about")
         begun_with = about.get("steps", 0) if isinstance(about, Mapping) else 0
         return int(str(self.outcome.get("planned", begun_with)))
 
     @property
     def alarm(self) -> Mapping[str, JsonValue] | None:
-        """What ended it: {"alarm", "text", "step"}; None where nothing did."""
+        """The alarm that stopped it: {"alarm", "text", "step"}, or None."""
         alarm = self.outcome.get("alarm")
         return alarm if isinstance(alarm, Mapping) else None
 
     @property
     def weights(self) -> str | None:
-        """The model directory that came of it, relative to the run directory."""
+        """The resulting model directory, relative to the run directory."""
         weights = self.outcome.get("weights")
         return weights if isinstance(weights, str) else None
 
     @property
     def gain(self) -> PairedComparison | None:
-        """The last evaluation against the first of its kind, real or dreamed; None where there are no two."""
+        """The last evaluation compared with the first of its kind, real or dreamed; None without two."""
         alike = [each for each in self.evaluations if each.real == self.evaluations[-1].real]
         return beaten(outcomes_of(alike[0]), outcomes_of(alike[-1])) if len(alike) > 1 else None
 
     @property
     def stamp(self) -> tuple[str, str]:
-        """How it ended: a sign (passed, failed, inconclusive, look), and a word or two."""
+        """Its end as a sign (passed, failed, inconclusive, look) and a short text."""
         if self.alarm is not None:
             return "failed", "STOPPED BY AN ALARM"
         if len(self.steps) < self.planned:
@@ -101,7 +101,7 @@ class Training:
 
     @property
     def sentence(self) -> str:
-        """What it was worth, or what ended it."""
+        """The result, or why it ended."""
         if self.alarm is not None:
             saved = (
                 f"step {self.outcome.get('kept')} is kept" if self.outcome.get("kept") else "no step is kept"
@@ -128,7 +128,7 @@ class Training:
         return f"{summary[:1].upper()}{summary[1:]}."
 
     def to_json(self) -> dict[str, JsonValue]:
-        """The same for machines."""
+        """Return it as a JSON object."""
         gain = self.gain
         facts = ("tasks", "change", "low", "high")
         return {
@@ -155,11 +155,11 @@ class Training:
         }
 
     def total(self, name: Counted) -> int:
-        """A count of `StepFacts` over all steps."""
+        """Return the sum of a `StepFacts` count over all steps."""
         return sum(int(getattr(step.facts, name)) for step in self.steps)
 
     def seconds(self) -> dict[str, float]:
-        """Wall time by phase; rollouts that went on beside an update count where somebody waited for them."""
+        """Return wall time by phase in seconds; rollouts during an update count only if waited for."""
         spent = {
             phase: fsum(step.seconds.get(phase, 0.0) for step in self.steps)
             for phase in PHASES
@@ -170,7 +170,7 @@ class Training:
 
 
 def training_of(directory: RunDirectory) -> Training:
-    """Read a training's run directory, also one that still runs.
+    """Read a training's run directory, even if it still runs.
 
     Raises:
         RunDirectoryError: a file in it is damaged.
@@ -186,19 +186,19 @@ def training_of(directory: RunDirectory) -> Training:
 
 
 def outcomes_of(evaluation: EvaluationRecord) -> list[TaskOutcome]:
-    """An evaluation by task."""
+    """Return an evaluation's outcomes by task."""
     return [
         TaskOutcome(task, counts[0], counts[1], counts[2]) for task, counts in evaluation.outcomes.items()
     ]
 
 
 def share_of(evaluation: EvaluationRecord) -> Share | None:
-    """Mean success over tasks with its interval; None where nothing was decided."""
+    """Return the mean pass rate over tasks with its interval; None without conclusive episodes."""
     return passed_once(outcomes_of(evaluation))
 
 
 def evaluation_to_json(evaluation: EvaluationRecord) -> dict[str, JsonValue]:
-    """One evaluation for machines."""
+    """Return an evaluation as a JSON object."""
     share = share_of(evaluation)
     return {
         "step": evaluation.step,
@@ -213,7 +213,7 @@ def evaluation_to_json(evaluation: EvaluationRecord) -> dict[str, JsonValue]:
 
 
 def mean_success(steps: Sequence[StepRecord]) -> float | None:
-    """Mean success in the dream over some steps; None where nothing was decided."""
+    """Return the mean pass rate in the dream over some steps; None without conclusive episodes."""
     rates = [step.success for step in steps if step.success is not None]
     return fsum(rates) / len(rates) if rates else None
 
@@ -223,10 +223,10 @@ def _points(share: float) -> str:
 
 
 def curriculum_facts(courses: Sequence[CourseRecord]) -> CurriculumFacts | None:
-    """Add up what the steps' records say; None where tasks went in turn.
+    """Add up the steps' records; None without a curriculum.
 
     Raises:
-        RunDirectoryError: one is no record of a curriculum.
+        RunDirectoryError: a record is not valid.
     """
     draws = list(_draws(courses))
     if not draws:
@@ -259,5 +259,5 @@ def _draws(courses: Sequence[CourseRecord]) -> Iterator[Draw]:
                 yield DRAWS.read(draw)
             except (KeyError, TypeError, ValueError, UserError) as error:
                 raise RunDirectoryError(
-                    f"{COURSES}: step {course.step} is no record of a curriculum: {error}."
+                    f"{COURSES}: step {course.step} is not a record of a curriculum: {error}."
                 ) from None

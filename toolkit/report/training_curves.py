@@ -1,6 +1,6 @@
-"""The curves of a training: what is drawn, in the page and as pictures alike; and the data of that page.
+"""The curves of a training, drawn equally in the page and as pictures; and the data of that page.
 
-Each has its steps below it; values that were not measured are gaps, never zeros.
+Each curve has its steps below it; values that were not measured are gaps, never zeros.
 
 Fields of the page's data (schema 2; a later version adds fields and keeps these):
 
@@ -35,7 +35,7 @@ Values = Sequence[float | None]
 
 @dataclass(frozen=True, slots=True)
 class PlottedLine:
-    """One line of a drawing, a value a step."""
+    """One line of a plot, with a value per step."""
 
     name: str
     values: Values
@@ -53,20 +53,20 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One drawing."""
+    """One plot."""
 
-    key: str  # plain: also the name of its picture
+    key: str  # also its file name
     title: str
-    note: str  # what a reader has to know to read it right
+    note: str  # a hint for the reader
     lines: tuple[PlottedLine, ...]
-    share: bool = False  # its axis goes from 0 to 1, told in per cent
+    share: bool = False  # the axis is 0 to 1, in percent
     marks: tuple[Mark, ...] = ()
     corridor: tuple[float | None, float | None] | None = None  # bounds; beyond them an alarm stops the run
-    stacked: bool = False  # lines lie upon each other
+    stacked: bool = False  # whether lines are stacked
 
 
 def curves_of(training: Training) -> tuple[Curve, ...]:
-    """Everything that there is to draw; a curve without any value is left out."""
+    """Return all plots; a curve without values is left out."""
     steps = training.steps
     curves = (
         Curve(
@@ -136,7 +136,7 @@ def _shares(steps: Sequence[StepRecord], name: str) -> list[float | None]:
 
 
 def _bound(training: Training, name: str) -> float | None:
-    """A bound of `[alarms]` as the run was made with."""
+    """Return a bound of the run's `[alarms]`."""
     about = training.manifest.get("about")
     bounds = about.get("alarms") if isinstance(about, dict) else None
     bound = bounds.get(name) if isinstance(bounds, dict) else None
@@ -153,7 +153,7 @@ def _entropy_corridor(training: Training) -> tuple[float | None, float | None] |
 
 
 def training_block(training: Training, *, name: str) -> dict[str, JsonValue]:
-    """Give the data of the page, every judgement in it already made."""
+    """Return the data of the page, with all judgments made."""
     sign, stamp = training.stamp
     alarm = training.alarm
     return {
@@ -199,7 +199,7 @@ def _curve(curve: Curve) -> dict[str, JsonValue]:
 
 
 def _most(curve: Curve) -> float:
-    """Where the axis ends: 1 for shares, else above the largest value; a bound far off does not count."""
+    """Return the end of the axis: 1 for shares, else above the largest value; ignores distant bounds."""
     if curve.share:
         return 1.0
     columns = zip(*(line.values for line in curve.lines), strict=True)

@@ -1,4 +1,4 @@
-"""A training on the terminal: what it was worth, then how it went. 80 columns, ASCII."""
+"""A training on the terminal: its result, then its course. 80 columns, ASCII."""
 
 from collections.abc import Iterator
 
@@ -10,19 +10,19 @@ from dreamgym_kit.report.training import CurriculumFacts, Training, mean_success
 from dreamgym_kit.training.records import EvaluationRecord
 
 _FEW = 3
-_MOST = 4  # places of failure that are told
+_MOST = 4  # places of failure that are shown
 
 
 def render_training(training: Training, *, paint: Paint = PLAIN) -> str:
-    """Give the whole screen of a training, without what to do next."""
+    """Format a training, without next steps."""
     sign, word = training.stamp
-    colour = {"passed": paint.green, "failed": paint.red}.get(sign, paint.yellow)
+    color = {"passed": paint.green, "failed": paint.red}.get(sign, paint.yellow)
     facts = ((label, one_line(text)) for label, text in facts_of_training(training))
-    return screen(word, one_line(training.sentence), colour, facts)
+    return screen(word, one_line(training.sentence), color, facts)
 
 
 def facts_of_training(training: Training) -> Iterator[tuple[str, str]]:
-    """Label and text of each line; the page tells the same."""
+    """Yield (label, text) for each line, also for the page."""
     for evaluation in _ends(training):
         yield "held out", _measured(evaluation)
     first, last = mean_success(training.steps[:_FEW]), mean_success(training.steps[-_FEW:])
@@ -42,7 +42,7 @@ def facts_of_training(training: Training) -> Iterator[tuple[str, str]]:
 
 
 def _ends(training: Training) -> list[EvaluationRecord]:
-    """The first evaluation and the last."""
+    """Return the first and the last evaluation."""
     evaluations = list(training.evaluations)
     return evaluations if len(evaluations) < 2 else [evaluations[0], evaluations[-1]]
 
@@ -102,7 +102,7 @@ def _time(training: Training) -> str:
 
 
 def facts_of_curriculum(facts: CurriculumFacts) -> Iterator[tuple[str, str]]:
-    """Label and text of each line."""
+    """Yield (label, text) for each line."""
     yield "curriculum", _chosen(facts)
     if facts.made or facts.refused:
         yield "made tasks", _made(facts)

@@ -1,12 +1,12 @@
-"""How files of a run directory are opened, written and locked: never through a link, never half.
+"""Open, write and lock the files of a run directory: never through a link, never half-written.
 
-Every refusal of the system becomes a `RunDirectoryError` that names the file. Only plain files are
-opened: a link would lead out of the run directory, a named pipe would wait for ever.
+Every system error becomes a `RunDirectoryError` that names the file. Only plain files are opened: a link
+could lead out of the run directory, and a named pipe could block forever.
 
-Locks are the system's, which gives them back when their owner dies, however it dies: `flock` on a file that
-stays, so there is no stale lock to clear. The file of a `RunLock` names its owner for the message only. The
-package `filelock` would do no more than call `flock`: its locks hand no descriptor to a server that outlives
-us, hold no folder and no file that is open already, and wait by asking again every 50 ms.
+Locks are `flock` locks on files that stay: the system releases them when their owner ends in any way, so no
+lock becomes stale. A `RunLock` file names its owner for error messages only. The package `filelock` would
+only call `flock`: it cannot pass a descriptor to a server that outlives this process, cannot lock a folder or
+an open file, and waits by polling every 50 ms.
 """
 
 import errno
@@ -34,17 +34,17 @@ _WHAT_TO_DO = {
 
 
 def refused(path: Path, problem: str, error: OSError) -> RunDirectoryError:
-    """Say which file could not be read or written, why, and what to do."""
-    hint = _WHAT_TO_DO.get(error.errno or 0, "what was finished is kept")
+    """Return an error that names the file, the reason and what to do."""
+    hint = _WHAT_TO_DO.get(error.errno or 0, "finished episodes are kept")
     return RunDirectoryError(f"{path}: {problem} ({error.strerror or type(error).__name__}); {hint}.")
 
 
 def open_plain(path: Path, flags: int) -> int:
-    """Open a plain file and give its descriptor; `flags` as for `os.open`.
+    """Open a plain file and return its descriptor; `flags` as for `os.open`.
 
     Raises:
-        FileNotFoundError: there is none and the flags do not create it.
-        RunDirectoryError: it is a link, a folder or a pipe, or the system refuses.
+        FileNotFoundError: it does not exist and the flags do not create it.
+        RunDirectoryError: it is a link, a folder or a pipe, or a system error.
     """
     try:
         descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
@@ -52,7 +52,7 @@ def open_plain(path: Path, flags: int) -> int:
         raise
     except OSError as error:
         if path.is_symlink():
-            raise RunDirectoryError(f"{path}: is a link; files of a run lie in its own directory.") from None
+            raise RunDirectoryError(f"{path}: is a link; files must be in the run's directory.") from None
         raise refused(path, "cannot be opened", error) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -61,10 +61,10 @@ def open_plain(path: Path, flags: int) -> int:
 
 
 def write_whole(descriptor: int, data: bytes) -> None:
-    """Write all of `data`, in one system call unless the disk takes less.
+    """Write all of `data`, in one system call unless the disk accepts less.
 
     Raises:
-        OSError: part of it may have been written.
+        OSError: part of the data may have been written.
     """
     written = os.write(descriptor, data)
     while written < len(data):
@@ -72,33 +72,33 @@ def write_whole(descriptor: int, data: bytes) -> None:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a folder stands there; no for a name that nothing can have."""
+    """Return whether the path is a folder; False for a name that is not valid."""
     try:
         return path.is_dir()
-    except OSError:  # too long: `Path` asks the system, and lets only some of its answers pass
+    except OSError:  # name too long: `Path` raises this error
         return False
 
 
 def require_replaceable(path: Path) -> None:
-    """Refuse to put a file where something else stands: renaming would do away with a device or a pipe.
+    """Refuse a path that is not a plain file: renaming would replace a device or a pipe.
 
     Raises:
-        RunDirectoryError: a device, a pipe, a socket or a folder stands there.
+        RunDirectoryError: it is a device, a pipe, a socket or a folder.
     """
     try:
         mode = path.stat().st_mode
         descriptor = path.is_symlink() and str(path.readlink()).startswith("/proc/")  # /dev/stdout
-    except OSError:  # nothing, or what opening it will say
+    except OSError:  # absent; other errors appear on opening
         return
     if descriptor or not stat.S_ISREG(mode):
-        raise RunDirectoryError(f"{path}: is not a plain file, and is not replaced; name another one.")
+        raise RunDirectoryError(f"{path}: is not a plain file and is not replaced; choose another path.")
 
 
 def write_atomically(path: Path, data: bytes, *, mode: int | None = None) -> None:
-    """Put `data` at `path` so that a reader, or a crash, finds the old file or the new one, with `mode`.
+    """Write `data` to `path` so that a reader, or a crash, sees the old file or the new one.
 
     Raises:
-        RunDirectoryError: it cannot be written; what stood there still does.
+        RunDirectoryError: it cannot be written; the old file stays.
     """
     try:
         if deliver(path, data):
@@ -113,10 +113,10 @@ def write_atomically(path: Path, data: bytes, *, mode: int | None = None) -> Non
 
 @contextmanager
 def replacing(path: Path) -> Iterator[int]:
-    """Give a descriptor to write what stands at `path` once the block ends; where it fails, the old stays.
+    """Yield a descriptor whose content replaces `path` when the block ends; on an error the old file stays.
 
     Raises:
-        RunDirectoryError: it cannot be written; an OSError of the block is taken for that, too.
+        RunDirectoryError: it cannot be written, or the block raised an OSError.
     """
     require_replaceable(path)
     beside = path.with_name(f".{path.name}.new")
@@ -137,11 +137,11 @@ def replacing(path: Path) -> Iterator[int]:
 
 
 def read_whole(path: Path, *, max_bytes: int = 64 * 2**20) -> bytes:
-    """Give the content of a small file.
+    """Return the content of a small file.
 
     Raises:
-        FileNotFoundError: there is none.
-        RunDirectoryError: it cannot be read, or is larger than a file of its kind ever is.
+        FileNotFoundError: it does not exist.
+        RunDirectoryError: it cannot be read, or exceeds `max_bytes`.
     """
     descriptor = open_plain(path, os.O_RDONLY)
     try:
@@ -150,21 +150,21 @@ def read_whole(path: Path, *, max_bytes: int = 64 * 2**20) -> bytes:
     except OSError as error:
         raise refused(path, "cannot be read", error) from error
     if len(data) > max_bytes:
-        raise RunDirectoryError(f"{path}: is larger than {max_bytes} bytes; it is not one of a run.")
+        raise RunDirectoryError(f"{path}: is larger than {max_bytes} bytes; it is not a run's file.")
     return data
 
 
 def write_sealed(path: Path, body: bytes) -> None:
-    """Write a file with a checksum on its first line, in one step.
+    """Write a file with a checksum on its first line, atomically.
 
     Raises:
-        RunDirectoryError: the disk refuses.
+        RunDirectoryError: it cannot be written.
     """
     write_atomically(path, hashlib.sha256(body).hexdigest().encode("ascii") + b"\n" + body)
 
 
 def read_sealed(path: Path, *, max_bytes: int = 64 * 2**20) -> bytes | None:
-    """The body that `write_sealed` was given; None where the file is not what was written.
+    """Return the body that `write_sealed` wrote; None if the file was changed.
 
     Raises:
         FileNotFoundError, RunDirectoryError: as `read_whole`.
@@ -174,7 +174,7 @@ def read_sealed(path: Path, *, max_bytes: int = 64 * 2**20) -> bytes | None:
 
 
 def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a folder, and put it in the place of `folder` in one step."""
+    """Let `write` fill a new folder, then replace `folder` by it atomically."""
     beside = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)
@@ -192,20 +192,20 @@ def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
 
 
 def settle(folder: Path) -> None:
-    """Make all files below `folder` readable as other files are, and wait until the disk has them."""
+    """Give all files below `folder` default permissions, and flush them to the disk."""
     mask = os.umask(0)
     os.umask(mask)
     for path in sorted(folder.rglob("*")):
         if not path.is_file():
             continue
-        path.chmod(0o666 & ~mask)  # safetensors writes its files for their owner alone
+        path.chmod(0o666 & ~mask)  # safetensors makes its files readable by the owner only
         sync_folder(path)
     for path in [folder, *(inner for inner in folder.rglob("*") if inner.is_dir())]:
         sync_folder(path)
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the disk has the names in `folder`; of a file, what is in it."""
+    """Flush a folder's names, or a file's content, to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -214,10 +214,10 @@ def sync_folder(folder: Path) -> None:
 
 
 class Closing:
-    """What a `with` block closes at its end."""
+    """Base class: a `with` block closes the object at its end."""
 
     def close(self) -> None:
-        """Calling it twice does no harm."""
+        """Close it; safe to call twice."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -228,7 +228,7 @@ class Closing:
 
 
 def take_lock(path: Path, descriptor: int, *, wait: bool = False) -> bool:
-    """Lock what is open as `descriptor` until it is closed; False where somebody else holds it.
+    """Lock the open file `descriptor` until it is closed; False if another process has the lock.
 
     Raises:
         RunDirectoryError: it cannot be locked at all.
@@ -244,7 +244,7 @@ def take_lock(path: Path, descriptor: int, *, wait: bool = False) -> bool:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Wait for a folder, or a file that is made where there is none, and hold it for the block.
+    """Lock a folder, or a file (created if absent), for the block; waits for the lock.
 
     Raises:
         RunDirectoryError: it cannot be opened or locked.
@@ -258,13 +258,13 @@ def locked(path: Path) -> Iterator[None]:
 
 
 class RunLock(Closing):
-    """Holds the file at `path` from construction until it is closed.
+    """Lock the file at `path` from construction until `close`.
 
     Attributes:
-        descriptor: whoever inherits it holds the lock too, until it ends.
+        descriptor: a process that inherits it shares the lock until it ends.
 
     Raises:
-        RunDirectoryError: somebody else holds it (named), or it cannot be locked at all.
+        RunDirectoryError: another process has it (named), or it cannot be locked at all.
     """
 
     def __init__(self, path: Path) -> None:
@@ -272,9 +272,7 @@ class RunLock(Closing):
         try:
             if not take_lock(path, self.descriptor):
                 owner = _owner(self.descriptor)
-                raise RunDirectoryError(
-                    f"{path.parent}: in use by {owner}; wait until it is done, or stop it."
-                )
+                raise RunDirectoryError(f"{path.parent}: in use by {owner}; wait for it to end, or stop it.")
             self.sign(os.getpid())
         except OSError as error:
             self.close()
@@ -284,7 +282,7 @@ class RunLock(Closing):
             raise
 
     def sign(self, pid: int) -> None:
-        """Name the process that holds the lock from now on."""
+        """Record the process that owns the lock from now on."""
         since = time.strftime("%Y-%m-%d %H:%M:%S")
         owner = {"pid": pid, "host": socket.gethostname(), "since": since}
         os.ftruncate(self.descriptor, 0)
@@ -292,14 +290,14 @@ class RunLock(Closing):
         write_whole(self.descriptor, json.dumps(owner).encode("ascii"))
 
     def close(self) -> None:
-        """Give the lock back. The file stays: removing it would let two in."""
+        """Release the lock. The file stays: removing it would let two processes lock."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
 
 
 def _owner(descriptor: int) -> str:
-    """Who holds the lock, as its file says; the file may be empty for the moment before it is signed."""
+    """Describe the lock's owner from its file, which may be empty for a moment after locking."""
     try:
         owner = read_json(os.pread(descriptor, 1000, 0))
         return f"process {owner['pid']:d} on {owner['host']!a} since {owner['since']!a}".replace("'", "")

@@ -1,13 +1,12 @@
-"""Hard limits of a whole run: how many calls it may make and what it may spend.
+"""Hard limits of a whole run: number of calls and dollars.
 
-Decides who may go ahead: an amount is reserved before a call, settled with its real cost after it, or
-refunded when it did not happen. Counted in whole calls and whole billionths of a dollar, so that sums
-are exact. Thread-safe: tools run in threads.
+An amount is reserved before a call, settled with its real cost after it, or refunded if it did not happen.
+Amounts are whole calls and whole billionths of a dollar, so that sums are exact. Thread-safe, because tools
+run in threads.
 
-A limit of calls is never passed. What a call will cost is known only afterwards: by default a call may go
-while the limit of dollars is not reached, so that a run passes it by at most what was in flight; `strict`
-also holds back what is reserved, so that a run never passes it as long as no call costs more than was
-reserved for it.
+The limit of calls is never exceeded. A call's cost is known only afterwards: by default a call may start
+while spending is below the dollar limit, so that a run exceeds it at most by the calls in flight. `strict`
+also counts reservations: a run then never exceeds the limit if no call costs more than its reservation.
 """
 
 import threading
@@ -24,18 +23,18 @@ _NANO = 10**9
 
 @dataclass(eq=False, slots=True)
 class Reservation:
-    """What is set aside for one call until it is settled or refunded."""
+    """The amount reserved for one call until it is settled or refunded."""
 
     calls: int
     nano_usd: int
     open: bool = True
-    number: int = 0  # by which a budget in another process knows it; 0: counted in this one
+    number: int = 0  # its number in another process's budget; 0: counted in this process
 
     def end(self) -> None:
-        """It is settled or refunded, once.
+        """Mark it as settled or refunded.
 
         Raises:
-            ValueError: it was before.
+            ValueError: it already was.
         """
         if not self.open:
             raise ValueError("this reservation was settled or refunded before")
@@ -43,7 +42,7 @@ class Reservation:
 
 
 class RunBudget(RunHook):
-    """Calls and dollars that a run may spend; None is no limit. As a hook it counts an episode's calls."""
+    """Calls and dollars that a run may spend; None: no limit. As a hook it counts an episode's calls."""
 
     def __init__(self, calls: int | None = None, usd: float | None = None, *, strict: bool = False) -> None:
         if calls is not None and calls < 0:
@@ -57,7 +56,7 @@ class RunBudget(RunHook):
 
     @property
     def limits(self) -> tuple[int | None, float | None]:
-        """The most calls and dollars; None is no limit."""
+        """Maximum calls and dollars; None: no limit."""
         return self._call_limit, None if self._usd_limit is None else self._usd_limit / _NANO
 
     @property
@@ -70,31 +69,31 @@ class RunBudget(RunHook):
         """Dollars spent, without those in flight."""
         return self._nano_usd / _NANO
 
-    def before_call(self, call: Call, tool: ToolSpec) -> None:  # noqa: ARG002  each counts one
-        """Count one call that is about to be answered.
+    def before_call(self, call: Call, tool: ToolSpec) -> None:  # noqa: ARG002  every call counts as one
+        """Count one call before it is answered.
 
         Raises:
-            BudgetExceeded: there is none left; nothing was counted.
+            BudgetExceeded: no call is left; nothing was counted.
         """
         with self._lock:
             self._check_calls(1)
             self._calls += 1
 
     def reserve(self, calls: int = 1, usd: float | None = 0.0) -> Reservation:
-        """Set aside what is about to be spent.
+        """Reserve an amount before spending it.
 
         Args:
-            calls: how many.
-            usd: the most that they can cost; 0.0 for what is free, None where nobody knows.
+            calls: number of calls.
+            usd: their maximum cost; 0.0: free, None: unknown.
 
         Raises:
-            BudgetExceeded: it does not fit; nothing was set aside.
-            ValueError: a strict budget of dollars is asked for an unknown amount.
+            BudgetExceeded: a limit would be exceeded; nothing was reserved.
+            ValueError: the amount is unknown and the budget is strict.
         """
         if calls < 0:
             raise ValueError("a reservation of calls is zero or more")
         if usd is None and self._strict and self._usd_limit is not None:
-            raise ValueError("a strict budget must be told the most that a call can cost")
+            raise ValueError("a strict budget needs the maximum cost of a call")
         nano = 0 if usd is None else _nano(usd)
         with self._lock:
             self._check_calls(calls)
@@ -105,7 +104,7 @@ class RunBudget(RunHook):
         return Reservation(calls, nano)
 
     def settle(self, reservation: Reservation, *, usd: float | None = None) -> None:
-        """Count what was reserved as spent, with its real cost where that is known. Once per reservation."""
+        """Count a reservation as spent, with its real cost if known. Once per reservation."""
         nano = reservation.nano_usd if usd is None else _nano(usd)
         with self._lock:
             self._end(reservation)
@@ -113,13 +112,13 @@ class RunBudget(RunHook):
             self._nano_usd += nano
 
     def refund(self, reservation: Reservation) -> None:
-        """Give back what was reserved: the call did not happen. A second time gives nothing back."""
+        """Release a reservation: the call did not happen. A second refund has no effect."""
         with self._lock:
             if reservation.open:
                 self._end(reservation)
 
     def count_earlier(self, *, calls: int, usd: float) -> None:
-        """Count what earlier legs of a resumed run have spent, limit or not."""
+        """Count the spending of earlier parts of a resumed run, even beyond a limit."""
         nano = _nano(usd)
         if calls < 0:
             raise ValueError("calls are zero or more")
@@ -145,22 +144,22 @@ class RunBudget(RunHook):
 
 
 def _nano(usd: float) -> int:
-    """Dollars in billionths, rounded up: a budget errs on the side of spending less."""
+    """Dollars in billionths, rounded up: never understates a cost."""
     if not isfinite(usd) or usd < 0:
         raise ValueError(f"an amount of dollars is finite and not negative, got {usd}")
     return ceil(usd * _NANO)
 
 
 class BudgetedEndpoint:
-    """Implements `interfaces.ChatEndpoint` over another one: nothing is asked once the budget is spent.
+    """Implements `interfaces.ChatEndpoint` over another endpoint; refuses requests beyond the budget.
 
-    Whatever a model of the dream costs (answers, judgements, a simulated user's words, the question before
-    the run) is counted where the agent's own models are.
+    All costs of the dream's models (answers, judgments, simulated users, the question before the run) are
+    counted with those of the agent's models.
 
     Args:
-        endpoint: where the model answers.
-        budget: what may be spent.
-        calls: how many of the budget's calls a question is; in a run those are the agent's alone.
+        endpoint: the model's endpoint.
+        budget: limits the spending.
+        calls: calls that a request uses; 0 in a run, whose calls are the agent's only.
     """
 
     def __init__(self, endpoint: ChatEndpoint, budget: RunBudget, *, calls: int = 0) -> None:
@@ -168,14 +167,14 @@ class BudgetedEndpoint:
 
     @property
     def endpoint(self) -> ChatEndpoint:
-        """What the budget is around."""
+        """The wrapped endpoint."""
         return self._endpoint
 
     async def chat(self, request: ChatRequest) -> ChatReply:
         """See `interfaces.ChatEndpoint.chat`.
 
         Raises:
-            BudgetExceeded: the run has no dollars or no calls left; nothing was asked.
+            BudgetExceeded: no dollars or calls are left; no request was sent.
         """
         reserved = self._budget.reserve(self._calls, usd=None)
         try:
@@ -188,17 +187,17 @@ class BudgetedEndpoint:
 
 
 class RunAccount:
-    """Implements `interfaces.Account` for what belongs to a run and to no episode of it."""
+    """Implements `interfaces.Account` for spending outside of episodes."""
 
     def __init__(self) -> None:
         self.spend = Spend()
         self._lock = threading.Lock()
 
-    def spent(self, part: str, reply: ChatReply) -> None:  # noqa: ARG002  all of it is one part
+    def spent(self, part: str, reply: ChatReply) -> None:  # noqa: ARG002  all spending is one part
         """See `Account.spent`."""
         with self._lock:
             tokens = reply.prompt_tokens, reply.completion_tokens, reply.cached_tokens
             self.spend += Spend(1, *tokens, reply.cost_usd, int(reply.cache_told))
 
     def count(self, name: str, by: int = 1) -> None:
-        """See `Account.count`; an account of a run tells its spend only."""
+        """See `Account.count`; does nothing: a run's account has only spending."""

@@ -1,9 +1,9 @@
-"""Episodes in workers: who runs which, and what becomes of those whose worker is lost.
+"""Run episodes in workers: which worker runs which episode, and what happens to episodes of a lost worker.
 
-Stands where a runner in this process stands, so that journal, budget, stopping and resuming are the
-engine's own, unchanged. A worker that is lost is started again, and what it ran is given to any worker once
-more, known by (episode, attempt): one call is waited for at a time, and what a lost worker may still do is
-never read. What ran on real tools is never given out again: what it did is unknown, and a person is told so.
+It implements the runner interface, so journal, budget, stopping and resuming stay in the engine. A lost
+worker is started again, and its episodes go to any worker once more, identified by (episode, attempt):
+answers of earlier attempts are never read. An episode on real tools is never repeated: its effects are
+unknown, and the report says so.
 """
 
 import asyncio
@@ -35,45 +35,45 @@ from dreamgym_kit.routing.process import keep_stray
 from dreamgym_kit.turns import Turn
 from dreamgym_kit.types import Episode, Task, error_line
 
-ATTEMPTS = 3  # of one episode; who loses three workers is likely to be the cause
-FRUITLESS = 3  # times in a row that a worker may be lost without having finished an episode
-OPEN_S = 300.0  # that a worker may take to import the agent and to open what it runs on
-UNHEARD_S = 10.0  # beyond an episode's own end that a worker may stay silent before it is ended
-GOODBYE_S = 60.0  # that a worker may take to close what it holds; what it would have told last is lost then
-LOST = "lost"  # how an episode ended whose worker was lost for good
+ATTEMPTS = 3  # per episode; one that loses three workers is probably the cause
+FRUITLESS = 3  # maximum losses in a row of a worker that finished no episode
+OPEN_S = 300.0  # time for a worker to import the agent and open its runner
+UNHEARD_S = 10.0  # silence after an episode's limit before its worker is stopped
+GOODBYE_S = 60.0  # time for a worker to close; later its last report is lost
+LOST = "lost"  # `Episode.stop` of an episode whose worker was lost too often
 
 
 class _HeldUp(Exception):
-    """A worker stayed silent for longer than the episode may take: it is this one's own doing, or may be."""
+    """A worker did not answer within the episode's limit, so the episode may be the cause."""
 
 
 @dataclass(eq=False, slots=True)
 class _Seat:
-    """A worker's place: the worker that is in it now, and what it runs."""
+    """A slot for a worker: its current worker and number of running episodes."""
 
     number: int
     worker: WorkerLink | None = None
     running: int = 0
     fruitless: int = 0
     starting: "asyncio.Task[None] | None" = None
-    given_up: str = ""  # why nobody sits in it any more
+    given_up: str = ""  # why the slot has no worker any more
 
 
 class DistributedRunner:
     """Implements `interfaces.EpisodeRunner` over the workers of a host. An async context manager.
 
     Args:
-        host: where workers are started.
-        spec: what each is opened with, to import what this process can; its `lanes` are the episodes that one
-            worker runs at once.
-        workers: how many.
-        budget: what all of them are charged to.
-        events: hears what the episodes told, with their answers, and of workers that were lost.
-        stop: of the run.
-        repeatable: whether a lost episode may be run again; never where its tools are real.
-        on_turns: is given what the policy said in an episode, by its id.
-        gone: hears when the policy's server is there no more.
-        on_executed: is given an episode at the moment that a worker notices a real call in it.
+        host: starts workers.
+        spec: opens each worker, so that it imports what this process can; its `lanes` are the concurrent
+            episodes of a worker.
+        workers: number of workers.
+        budget: limits all workers together.
+        events: receives the episodes' events, and lost workers.
+        stop: the run's switch.
+        repeatable: whether lost episodes run again; never with real tools.
+        on_turns: called with the policy's turns of an episode, by its ID.
+        gone: called when the policy's server is gone.
+        on_executed: called with an episode as soon as a worker detects a real call in it.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class DistributedRunner:
         on_executed: Callable[[Episode], None] = lambda _: None,
     ) -> None:
         if workers < 1:
-            raise ValueError("workers are 1 or more")
+            raise ValueError("workers must be 1 or more")
         self.reports = WorkerReports()
         self.events, self.on_turns, self.gone, self.on_executed = events, on_turns, gone, on_executed
         calls, usd = budget.limits
@@ -107,7 +107,7 @@ class DistributedRunner:
         self._repeatable = repeatable
         self._seats = [_Seat(number) for number in range(1, workers + 1)]
         self._free = asyncio.Condition()
-        self._standing: bytes | None = None  # the collection that a worker that comes later begins, too
+        self._standing: bytes | None = None  # the current collection, which later workers begin, too
         self._closed = False
 
     async def __aenter__(self) -> "DistributedRunner":
@@ -117,12 +117,12 @@ class DistributedRunner:
         try:
             await filling
         except BaseException as error:
-            for fill in fills:  # before the host is closed: a worker may be on its way
+            for fill in fills:  # before closing the host: a worker may be starting
                 fill.cancel()
             await asyncio.gather(*fills, return_exceptions=True)
             await self._end()
             if self._stop.requested and mine is not None and not mine.cancelling():
-                for seat in self._seats:  # nothing ran that would have to end, and nothing begins
+                for seat in self._seats:  # no episode runs, and none may begin
                     seat.given_up = f"the run was stopped ({self._stop.reason}) while workers were started"
                 return self
             if isinstance(error, WorkerLost):
@@ -171,17 +171,17 @@ class DistributedRunner:
         return ended(job, f"lost its worker {ATTEMPTS} times, the last time: {why}", LOST, began)
 
     async def prepare(self, **facts: Any) -> None:
-        """Have every worker begin another collection of episodes; one that comes later begins it, too.
+        """Let every worker begin another collection of episodes; later workers begin it, too.
 
         Args:
             facts: see `WorkerContext.prepare`.
 
         Raises:
-            UserError: one of them cannot.
+            UserError: a worker cannot.
         """
         self._standing = request("prepare", **facts)
         seated = [(seat, seat.worker) for seat in self._seats if not seat.given_up]
-        # one that is being started hears of it as it is opened
+        # a starting worker gets it when it is opened
         await asyncio.gather(*(self._send(seat, worker, self._standing) for seat, worker in seated if worker))
 
     async def _send(self, seat: _Seat, worker: WorkerLink, message: bytes) -> None:
@@ -203,7 +203,7 @@ class DistributedRunner:
             why = _held_up(worker, limit)
             first = seat.worker is worker
             await self._drop(seat, worker, why)
-            if first:  # whoever else it ran was held up with it, and is run again
+            if first:  # its other episodes are not the cause and run again
                 raise _HeldUp from None
             raise WorkerLost(why) from None
         except WorkerLost as lost:
@@ -211,7 +211,7 @@ class DistributedRunner:
             raise
 
     def _take(self, job: Job, answer: bytes) -> Episode:
-        """The episode in an answer; whatever else it tells goes where it belongs."""
+        """Return the episode of an answer; pass on its events, turns and notes."""
         try:
             result = result_from_bytes(answer)
         except RuntimeError as error:
@@ -228,12 +228,12 @@ class DistributedRunner:
         return result.episode
 
     def _hear(self, strays: Sequence[str], notes: Sequence[str]) -> None:
-        for why in strays:  # told of as those of this process are
+        for why in strays:  # reported like those of this process
             keep_stray(why)
         self.reports.notes.update(dict.fromkeys(notes))
 
     async def _seat_for(self) -> _Seat | None:
-        """The seat with the fewest episodes that has a lane free; None where nobody is left."""
+        """Return the slot with the fewest episodes and a free lane; None if no worker is left."""
         async with self._free:
             while True:
                 able = [seat for seat in self._seats if not seat.given_up]
@@ -252,7 +252,7 @@ class DistributedRunner:
             self._free.notify_all()
 
     async def _drop(self, seat: _Seat, worker: WorkerLink, why: str) -> None:
-        """The first of its episodes that hears of a lost worker ends it and has another one started."""
+        """Stop a lost worker and start another; the first of its episodes to notice does this."""
         if seat.worker is worker:
             seat.worker = None
             if not self._closed:
@@ -280,11 +280,11 @@ class DistributedRunner:
         with egress.exempt():
             channel = await self._host.start(seat.number)
             budget = BudgetServer(self._budget, lambda episode: self.on_executed(episode))
-            worker = WorkerLink(channel, budget)  # what it reads reaches event sinks, which write files
+            worker = WorkerLink(channel, budget)  # its messages reach event sinks, which write files
         try:
             facts = await worker.facts(open_request(self._spec), OPEN_S, channel.origin)
             begun = None
-            while self._standing is not None and self._standing is not begun:  # another may be meanwhile
+            while self._standing is not None and self._standing is not begun:  # it may have changed meanwhile
                 begun = self._standing
                 await worker.facts(begun, OPEN_S)
         except BaseException as error:
@@ -298,7 +298,7 @@ class DistributedRunner:
             self._free.notify_all()
 
     async def _say_goodbye(self) -> None:
-        """Close what the workers hold, and hear what they tell last."""
+        """Close the workers and read their last reports."""
         self._closed = True
 
         async def closed(worker: WorkerLink) -> None:
@@ -337,4 +337,4 @@ class DistributedRunner:
 
 
 def _held_up(worker: WorkerLink, limit_s: float | None) -> str:
-    return f"{worker.channel.name} did not answer for {limit_s:g} s: something holds it up"
+    return f"{worker.channel.name} did not answer for {limit_s:g} s: something blocks it"

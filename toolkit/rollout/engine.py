@@ -1,16 +1,15 @@
-"""Runs many episodes: at most so many at once, each finished one into the journal before it is counted.
+"""Run many episodes with bounded concurrency; each finished one is in the journal before it is counted.
 
-Decides what happens around an episode, nothing within it: which begin (those that the journal lacks, or has
-as errors), what becomes of one whose runner fails or never ends (an error, or inconclusive; never the end of
-the run), when none begins any more (the switch, a spent budget) and when those that run are dropped. Which
-episodes a run has and what each does is independent of the order in which they finish; the journal keeps that
-order.
+The engine decides what happens around an episode: which begin (those that the journal lacks or has as
+errors), the verdict if a runner fails or never ends (error or inconclusive; the run continues), when none
+begins any more (stop switch, spent budget) and when running ones are dropped. The set of episodes and their
+results do not depend on the order in which they finish; the journal has that order.
 
-One in which a real call was executed is in the journal from the moment that this was noticed, and cancels the
-run; it is told of at the end, whether its own end was waited for or not.
+An episode in which a real call was executed is written to the journal as soon as this is noticed, and cancels
+the run; it is reported at the end, even if the episode itself did not end.
 
-An episode that was cancelled or ran out of the run's budget is not finished: it is not in the journal,
-and a resume runs it again.
+An episode that was cancelled or exceeded the run's budget is not finished: it is not in the journal, and a
+resume runs it again.
 """
 
 import asyncio
@@ -25,26 +24,26 @@ from dreamgym_kit.rollout.journal import Journal
 from dreamgym_kit.rollout.stop import EXECUTED, StopSwitch
 from dreamgym_kit.types import Episode, Verdict
 
-GRACE_S = 5.0  # what a runner gets beyond its own limit before the engine cancels it
-LATE_WRITE_S = 30.0  # what a real write gets to end that outlives its episode, beyond the grace
+GRACE_S = 5.0  # time beyond a runner's own limit before the engine cancels it
+LATE_WRITE_S = 30.0  # further time for a real write that outlives its episode
 UNFINISHED = frozenset({"cancelled", "budget"})
 
 
 @dataclass(frozen=True, slots=True)
 class RunTotals:
-    """What became of the episodes of a run, earlier legs included."""
+    """Numbers of a run's episodes, including earlier parts of a resumed run."""
 
     total: int
-    earlier: int  # were in the journal before this leg
+    earlier: int  # in the journal before this part
     passed: int
     failed: int
     inconclusive: int
     errors: int
-    cut: int  # begun in this leg and not finished: cancelled, or out of the run's budget
+    cut: int  # begun in this part and not finished: cancelled, or the budget was spent
     not_run: int  # not begun
     calls: int
     cost_usd: float
-    stopped: str = ""  # why the run ended before its end
+    stopped: str = ""  # why the run ended early
 
     @property
     def finished(self) -> int:
@@ -64,16 +63,16 @@ async def run_episodes(
     limit_s: float | None = None,
     grace_s: float = GRACE_S,
 ) -> RunTotals:
-    """Run every job that the journal lacks or has as an error, and say what became of all of them.
+    """Run every job that the journal lacks or has as an error, and return the totals.
 
     Args:
-        jobs: the episodes of the run, ids unique.
-        runner: runs one; must be usable for `concurrency` at once on one loop.
-        journal: keeps the finished ones; those in it are not run, but for errors.
-        concurrency: the most that run at once, 1 or more.
-        events: hears of beginnings and ends.
-        stop: ends the run early; may be pressed from any thread.
-        on_episode: is given each finished episode once it is in the journal.
+        jobs: the episodes of the run, with unique IDs.
+        runner: runs an episode; must allow `concurrency` at once on one loop.
+        journal: stores finished episodes; those in it are not run, except errors.
+        concurrency: maximum episodes at once, 1 or more.
+        events: receives beginnings and ends.
+        stop: ends the run early; thread-safe.
+        on_episode: called with each finished episode after it is in the journal.
         limit_s: wall time that the runner allows an episode; `grace_s` later the engine ends it.
         grace_s: seconds.
 
@@ -81,7 +80,7 @@ async def run_episodes(
         RunDirectoryError: the journal cannot be written. Finished episodes stay, the others are dropped.
     """
     if concurrency < 1:
-        raise ValueError("concurrency is 1 or more")
+        raise ValueError("concurrency must be 1 or more")
     if len({job.episode for job in jobs}) != len(jobs):
         raise ValueError("two jobs have the same episode id")
     backstop_s = None if limit_s is None else limit_s + grace_s
@@ -93,7 +92,7 @@ async def run_episodes(
 
 @dataclass(eq=False)
 class _Run:
-    """The state of one leg of a run; everything in it happens on one event loop."""
+    """The state of one part of a run; used on one event loop only."""
 
     _jobs: Sequence[Job]
     _runner: EpisodeRunner
@@ -115,16 +114,16 @@ class _Run:
         self._said_stopping = False
 
     async def go(self, concurrency: int) -> None:
-        """Run the lanes to their end, or until the switch cancels or one of them fails."""
+        """Run the lanes until they end, the switch cancels, or one fails."""
         cancelled = asyncio.Event()
 
-        def heard() -> None:
+        def wake() -> None:
             self._say_stopping()
             if self._stop.cancelled:
                 cancelled.set()
 
-        end_listening = self._stop.listen_on_loop(heard)
-        heard()
+        end_listening = self._stop.listen_on_loop(wake)
+        wake()
         pace, number = SlotStagger(), min(concurrency, len(self._todo))
         lanes = [asyncio.create_task(self._lane(pace, place)) for place in range(number)]
         try:
@@ -139,7 +138,7 @@ class _Run:
             self._count(episode)
 
     def totals(self) -> RunTotals:
-        """Count over the journal, so that a resumed run and an unbroken one count alike."""
+        """Count from the journal, so that a resumed run has the totals of an uninterrupted one."""
         done = [self._journal.done[job.episode] for job in self._jobs if job.episode in self._journal.done]
         verdicts = [episode.verdict for episode in done]
         whole = min(len(done), len(self._jobs) - len(self._todo) + self._begun - self._cut)
@@ -191,7 +190,7 @@ class _Run:
             self._journal.append(episode)
         if episode.executed:
             self._stop.cancel(episode.reason, code=EXECUTED)
-            return  # told of once all lanes have ended
+            return  # reported after all lanes have ended
         self._count(episode)
 
     def _count(self, episode: Episode) -> None:
@@ -216,6 +215,7 @@ class _Run:
             done=self._done,
             total=len(self._jobs),
             finished=episode.stop not in UNFINISHED,
+            imagined=episode.rests_on_imagined,
         )
 
     def _say_stopping(self) -> None:
@@ -224,20 +224,20 @@ class _Run:
             self._events.emit("run_stopping", reason=self._stop.reason)
 
 
-def kept_at_once(journal: Journal, stop: StopSwitch, events: EventSink) -> Callable[[Episode], None]:
-    """Give what an episode is handed to as soon as a real call is noticed in it, from any thread.
+def append_executed(journal: Journal, stop: StopSwitch, events: EventSink) -> Callable[[Episode], None]:
+    """Return a thread-safe function that journals an episode as soon as a real call is noticed in it.
 
-    It is in the journal before the run is cancelled; the run is cancelled also where the disk refuses.
+    It then cancels the run, even if the disk refuses.
     """
 
-    def keep(episode: Episode) -> None:
+    def append(episode: Episode) -> None:
         try:
             if journal.append(episode):
                 events.emit("executed", episode=episode.id, text=episode.reason)
         finally:
             stop.cancel(episode.reason, code=EXECUTED)
 
-    return keep
+    return append
 
 
 async def _first_of(lanes: Sequence[asyncio.Task[None]], cancelled: asyncio.Event) -> None:

@@ -1,7 +1,8 @@
-"""Files of environment facts: beside the buffer, one writer at a time, shared by workers and runs.
+"""Files of environment facts: next to the buffer, one writer at a time, shared by workers and runs.
 
-A question's turn is a lock on bytes of the file `NAME.turns`, one byte for each name that it mentions, which
-the system gives back when its process ends. Such locks are a process's own: within one, a set does the same.
+A call waits for its turn with locks on bytes of the file `NAME.turns`, one byte for each name that it
+mentions; the system releases them when the process ends. These locks are per process: within a process a set
+does the same.
 """
 
 import fcntl
@@ -22,12 +23,12 @@ from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.types import Environment
 
 _SUFFIX = ".json"
-_BYTES = 2**40  # turns of names are on bytes below, that of "" on all of them
-_HELD = _BYTES  # the byte that runs share while they use the environment
+_BYTES = 2**40  # names lock bytes below; "" locks all of them
+_HELD = _BYTES  # runs share a lock on this byte while they use the environment
 
 
 def environments_folder(settings: Settings) -> Path:
-    """Where facts are kept: beside the buffer; of one behind an address, beside the settings."""
+    """Return the facts' folder: next to a buffer file; for a server, next to the settings."""
     place = buffer_of(settings)
     if isinstance(place, Address):
         folder = settings.folder / "environments" / place.name
@@ -37,12 +38,12 @@ def environments_folder(settings: Settings) -> Path:
 
 
 def facts_path(folder: Path, environment: Environment) -> Path:
-    """The file of an environment; "shop:3" is shop-3.json."""
+    """Return the file of an environment; "shop:3" is shop-3.json."""
     return folder / f"{quote(environment.name, safe='')}-{environment.variant}{_SUFFIX}"
 
 
 def environments_in(folder: Path) -> list[tuple[Environment, Path]]:
-    """The environments that have a file, by name."""
+    """Return the environments that have a file, sorted by name."""
     found = []
     for path in sorted(folder.glob(f"*{_SUFFIX}")):
         name, _, variant = path.name.removesuffix(_SUFFIX).rpartition("-")
@@ -95,7 +96,7 @@ class EnvironmentFile:
         self._turns.hold(-1)
 
     def remove(self) -> bool:
-        """Forget the environment; False where a run uses it."""
+        """Delete the environment's facts; False if a run uses it."""
         with egress.exempt(), locked(self.path.with_suffix(".lock")), self._turns.unused() as unused:
             if unused:
                 self.path.unlink(missing_ok=True)
@@ -111,7 +112,7 @@ class EnvironmentFile:
 
 
 class _Turns:
-    """The turns at one file, for all threads of this process."""
+    """The locks on one file, for all threads of this process."""
 
     def __init__(self, path: Path) -> None:
         with egress.exempt():
@@ -145,7 +146,7 @@ class _Turns:
                 _unlock(self._descriptor, place)
 
     def hold(self, more: int) -> None:
-        """So many more runs of this process use the environment; waits while it is removed."""
+        """Count `more` further runs of this process that use the environment; waits for a removal."""
         with self._lock:
             before, self._holders = self._holders, self._holders + more
             if not before:
@@ -155,7 +156,7 @@ class _Turns:
 
     @contextmanager
     def unused(self) -> Iterator[bool]:
-        """Whether no run uses the environment; none begins to in the block."""
+        """Yield whether no run uses the environment; no run begins to use it in the block."""
         with self._lock:
             free = not self._holders and _lock(self._descriptor, _HELD)
             try:
@@ -192,7 +193,7 @@ _ALL_LOCK = threading.Lock()
 
 
 def _turns_at(path: Path) -> _Turns:
-    """The turns at a file; opened once, since closing any descriptor of it gives its locks back."""
+    """Return the locks of a file; opened once, since closing any descriptor releases its locks."""
     with _ALL_LOCK:
         if path not in _ALL:
             _ALL[path] = _Turns(path)

@@ -1,4 +1,4 @@
-"""The process that a run runs in: its event loop, its threads, its garbage collector and its pace."""
+"""The process of a run: event loop, threads, garbage collection and the stagger of its slots."""
 
 import asyncio
 import gc
@@ -18,11 +18,11 @@ T = TypeVar("T")
 
 
 def run_to_end(work: Coroutine[Any, Any, T], stop: StopSwitch | None = None) -> T:
-    """`asyncio.run`, but only the end of `work` ends it, or a KeyboardInterrupt that no `stop` takes.
+    """`asyncio.run`, but only the end of `work` ends it, or a KeyboardInterrupt without a `stop`.
 
-    asyncio lets SystemExit and KeyboardInterrupt (a `sys.exit()` in somebody's node) out of the task that
-    raised it *and* out of the loop. The task's episode hears of it as of any other failure; the loop is
-    entered again, and the other episodes go on.
+    asyncio raises SystemExit and KeyboardInterrupt (a `sys.exit()` in an agent's node) from the task *and*
+    from the loop. The task's episode sees it like any other failure; the loop is entered again, and the other
+    episodes continue.
     """
     with asyncio.Runner() as runner, _woken_by_signals(runner.get_loop()):
         runner.get_loop().set_exception_handler(_without_refusals)
@@ -30,7 +30,7 @@ def run_to_end(work: Coroutine[Any, Any, T], stop: StopSwitch | None = None) -> 
         while True:
             try:
                 return runner.get_loop().run_until_complete(task)
-            except (SystemExit, EpisodeStop):  # a refusal in a signal's handler is told of with the run
+            except (SystemExit, EpisodeStop):  # a refusal in a signal handler is reported with the run
                 if task.done():
                     raise
             except KeyboardInterrupt as error:
@@ -42,12 +42,13 @@ def run_to_end(work: Coroutine[Any, Any, T], stop: StopSwitch | None = None) -> 
 
 @contextmanager
 def _woken_by_signals(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    """Have a signal end the loop's wait, so that its handler runs at once.
+    """Let a signal end the loop's wait, so that its handler runs at once.
 
-    Python runs handlers in the main thread, between two instructions. A signal that another thread took, or
-    that came just before the loop began to wait, would be handled when something else wakes the loop.
+    Python runs handlers in the main thread, between two instructions. A signal that another thread received,
+    or that arrived just before the loop began to wait, would be handled only when something else wakes the
+    loop.
     """
-    if threading.current_thread() is not threading.main_thread():  # which takes no signals
+    if threading.current_thread() is not threading.main_thread():  # other threads receive no signals
         yield
         return
     reading, writing = os.pipe()
@@ -65,25 +66,24 @@ def _woken_by_signals(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
 
 
 def _without_refusals(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What a task that an episode left behind was refused is told with the run, not as a traceback."""
+    """Print no traceback for refusals of tasks left by an episode: the run reports them."""
     if not isinstance(context.get("exception"), EpisodeStop):
         loop.default_exception_handler(context)
 
 
 PER_LANE = 4  # parallel tool calls of one model answer
 MOST = 256
-_PREFIX = "dreamgym-tool"  # of the threads' names
+_PREFIX = "dreamgym-tool"  # of thread names
 
 
 @contextmanager
 def lane_threads(lanes: int) -> Iterator[None]:
-    """Give the running loop a pool for `lanes` concurrent episodes; a fresh default one after the block.
+    """Give the running loop a pool for `lanes` concurrent episodes; after the block it has a default pool.
 
-    A loop's own pool has about as many threads as the machine has cores plus four: sixteen episodes whose
-    sync tools sleep in threads would wait for each other. And it is waited for at the end of the loop: one
-    tool that hangs would keep a finished run from ending. All threads are there from the start: a pool that
-    starts one whenever none happens to be idle goes on growing for thousands of episodes. Threads that are
-    busy at the end are not waited for: they end with their tool.
+    A loop's own pool has about as many threads as cores plus four: sixteen episodes whose sync tools sleep in
+    threads would wait for each other. And the loop waits for it at the end: one hanging tool would keep a
+    finished run from ending. All threads start at once, because a pool that starts one whenever none is idle
+    grows for thousands of episodes. Threads that are busy at the end end with their tool.
     """
     loop = asyncio.get_running_loop()
     threads = _pool(min(MOST, PER_LANE * lanes))
@@ -91,18 +91,18 @@ def lane_threads(lanes: int) -> Iterator[None]:
     try:
         yield
     finally:
-        loop.set_default_executor(ThreadPoolExecutor())  # starts no thread until it is used
+        loop.set_default_executor(ThreadPoolExecutor())  # starts threads on first use
         threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _pool(size: int) -> ThreadPoolExecutor:
-    """A pool with all its threads started, or as many of them as the system gives.
+    """Return a pool with all threads started, or as many as the system allows.
 
     Raises:
-        RuntimeError: the system gives none.
+        RuntimeError: the system allows none.
     """
     pool = ThreadPoolExecutor(size, thread_name_prefix=_PREFIX)
-    all_there, started = threading.Barrier(size), 0  # an idle thread would take the next one's work
+    all_there, started = threading.Barrier(size), 0  # without it an idle thread would take the next task
     try:
         while started < size:
             pool.submit(all_there.wait)
@@ -117,26 +117,25 @@ def _pool(size: int) -> ThreadPoolExecutor:
 
 
 def busy_threads(settle_s: float = 0.2) -> int:
-    """How many tool threads of ended runs still hold the process, after idle ones had time to end."""
+    """Count tool threads of ended runs that are still busy after `settle_s` seconds."""
     held = [thread for thread in threading.enumerate() if thread.name.startswith(_PREFIX)]
     for thread in held:
         thread.join(settle_s / len(held))
     return sum(thread.is_alive() for thread in held)
 
 
-NEW_OBJECTS = 10_000  # between two rounds; Python's own 700 are a tenth of one model call
-START_OBJECTS = 1_000_000  # a start makes a third of that, and nearly all of it stays
+NEW_OBJECTS = 10_000  # per collection; Python's default of 700 is a tenth of one model call
+START_OBJECTS = 1_000_000  # a start makes a third of that, and nearly all stay
 
 
 @contextmanager
 def frozen_heap(new_objects: int = NEW_OBJECTS) -> Iterator[None]:
-    """Leave all objects of now alone for the block, and look at the new ones less often.
+    """Freeze existing objects and raise the GC threshold inside the block.
 
-    The garbage collector: a process with an agent in it holds some hundred thousand objects that live as long
-    as it does; a run makes and drops so many more that the collector would look at all of them again and
-    again: a tenth of an episode's time. What becomes garbage among them is collected after the run. Whoever
-    looks for living objects meanwhile has to call `gc.unfreeze` first. A collector that was switched off
-    stays off.
+    A process with an agent has some hundred thousand objects that live as long as it does; a run makes and
+    drops so many that the collector would scan them again and again: a tenth of an episode's time. Frozen
+    objects that become garbage are collected after the run. Code that lists living objects meanwhile must
+    call `gc.unfreeze` first. A disabled collector stays disabled.
     """
     before = gc.get_threshold()
     if before[0]:
@@ -145,29 +144,28 @@ def frozen_heap(new_objects: int = NEW_OBJECTS) -> Iterator[None]:
     try:
         yield
     finally:
-        gc.freeze()  # else all that the block made is looked at now; a later full round does
+        gc.freeze()  # otherwise all new objects are scanned now; a later full collection does it
         gc.unfreeze()
         gc.set_threshold(*before)
 
 
-APART_S = 0.004  # between lanes: somewhat more than one lane works between two waits
-BUSY = 0.5  # share of the processor's time from which on it is the processor that lanes wait for
+APART_S = 0.004  # between lanes: slightly more than a lane computes between two waits
+BUSY = 0.5  # share of CPU time above which lanes are CPU-bound
 
 
 class SlotStagger:
-    """Keeps lanes out of step where they wait for an endpoint; made when they begin, asked once by each.
+    """Stagger the concurrency slots when I/O-bound, so that they do not run in lockstep.
 
-    Lanes that begin at once stay together for as long as every answer takes the same time: each answer then
-    finds all other lanes at work, and waits for them. A short pause after a lane's first episode, another for
-    each lane, spreads them for good. Where the processor is what they wait for, doing the same thing for all
-    lanes in a row is the quickest way, and there is no pause.
+    Lanes that begin together stay together while all answers take the same time: each answer then finds all
+    other lanes busy and waits for them. A different short pause after each lane's first episode spreads them.
+    CPU-bound lanes get no pause: running the same code for all lanes in a row is fastest.
     """
 
     def __init__(self) -> None:
         self._began = time.perf_counter(), time.process_time()
 
     def pause_s(self, place: int) -> float:
-        """How long lane number `place` waits after its first episode, in seconds."""
+        """Return the pause of lane number `place` after its first episode, in seconds."""
         wall, cpu = self._began
         passed = time.perf_counter() - wall
         busy = (time.process_time() - cpu) / passed if passed else 1.0

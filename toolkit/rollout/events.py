@@ -1,24 +1,25 @@
-"""Who hears what happens in a run: the event log, several sinks at once, or nobody.
+"""Event sinks of a run: the event log, a fan-out to several sinks, and a null sink.
 
-    run_started       run, graph, tasks, episodes, n, seed, kept the command
+    run_started       run, graph, tasks, episodes, n, seed, kept, imagined the command
     episode_started   episode                                    the engine
-    call              episode, tool, step, provenance, effect    the gate's session
-    body_started      episode, tool, effect: a real write        the gate's session
-    body_paused       the same; it asked a person, and runs again   the gate's session
-    finding           episode, finding, text, steps              whoever judges
-    violation         episode ("": outside of any), text         the gate's session
-    executed          episode, text                              whoever keeps the journal
-    episode_finished  episode, verdict, reason, calls, done, total, finished   the engine
+    call              episode, tool, step, provenance, effect    the session
+    body_started      episode, tool, effect: a real write        the session
+    body_paused       the same; it asked a person, and runs again   the session
+    finding           episode, finding, text, steps              the grader
+    violation         episode ("": outside of any), text         the session
+    executed          episode, text                              the journal's writer
+    episode_finished  episode, verdict, reason, calls, done, total, finished, imagined   the engine
     lost              episode, attempt, worker, error            the engine's workers
     run_stopping      reason                                     the engine
     run_finished      the totals                                 the command
 
-`finished`: false where a resume runs the episode again.
-`kept`: episodes by verdict that earlier parts of a resumed run finished, and that are not run again.
+`finished`: false if a resume runs the episode again.
+`imagined`: whether verdicts that count rest on imagined answers.
+`kept`: finished episodes of earlier parts of a resumed run, by verdict.
 
-The log is for people and progress, and tells of real writes that no finished episode accounts for, and how
-long a run took; nothing is resumed or judged from it, so it never stops a run: where it cannot be written it
-falls silent and says so in `failed`.
+The log is for people and progress. It tells of real writes outside of finished episodes, and how long a run
+took; nothing is resumed or judged from it, so it never stops a run: if it cannot be written, it writes no
+more and `failed` says why.
 """
 
 import json
@@ -44,14 +45,14 @@ _spell = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class NoEvents:
-    """Hears nothing."""
+    """A sink that ignores all events."""
 
     def emit(self, kind: str, /, **facts: JsonValue) -> None:
         """See `EventSink.emit`."""
 
 
 class FanOut:
-    """Gives each event, without secrets, to several sinks; one that raises hears nothing more."""
+    """Pass each event, without secrets, to several sinks; a sink that raises gets no more."""
 
     def __init__(self, sinks: Sequence[EventSink], masker: Masker | None = None) -> None:
         self._sinks, self._masker = tuple(sinks), masker or process_masker()
@@ -67,10 +68,10 @@ class FanOut:
 
 
 class EventLog(Closing):
-    """Appends each event as one JSON line: `{"at": <Unix time>, "event": <kind>, ...facts}`."""
+    """Append each event as one JSON line: `{"at": <Unix time>, "event": <kind>, ...facts}`."""
 
     def __init__(self, path: Path) -> None:
-        """Open for appending; a line that a killed process left half-written is ended first."""
+        """Open for appending; a torn last line is ended first."""
         self.path = path
         self._lock = threading.Lock()  # sync tools emit from their threads
         self._log = LineLog(path)
@@ -86,36 +87,36 @@ class EventLog(Closing):
         head = {"at": round(time.time(), 3), "event": kind}
         event = head | to_json(facts) | head
         line = _spell(event).encode("ascii") + b"\n"
-        with self._lock, suppress(RunDirectoryError):  # `failed` says it
+        with self._lock, suppress(RunDirectoryError):  # `failed` reports it
             if not self._log.closed:
                 self._log.append(line)
 
     @property
     def failed(self) -> str | None:
-        """Why nothing is written any more, None while all is well."""
+        """Why events are no longer written; None: no error."""
         return None if self._log.failed is None else str(self._log.failed)
 
     def close(self) -> None:
-        """Close the file; calling it twice does no harm, later events are not written."""
+        """Close the file; safe to call twice; later events are ignored."""
         with self._lock:
             self._log.close()
 
 
 def read_events(log: Path) -> Iterator[dict[str, Any]]:
-    """Give the events of a log, of all its legs; none where there is no log."""
+    """Yield the events of a log, from all parts of the run; none without a log."""
     for _, line in read_lines(log, torn=True):
         try:
             event = json.loads(line)
-        except ValueError:  # a killed process left it half-written
+        except ValueError:  # torn by a killed process
             continue
         if isinstance(event, dict):
             yield event
 
 
 def busy_seconds(logs: Iterable[Path]) -> float:
-    """How long a run ran, by the logs of its shards: each part from its start to its last event.
+    """Return the seconds that a run ran, from the logs of its shards: each part from start to last event.
 
-    Time between the parts of a resumed run is not counted, and time in which several shards ran only once.
+    Time between the parts of a resumed run is not counted; time in which several shards ran counts once.
     """
     parts: list[list[float]] = []
     for log in logs:
@@ -126,7 +127,7 @@ def busy_seconds(logs: Iterable[Path]) -> float:
                 continue
             if event.get("event") == "run_started":
                 mine.append([at, at])
-            elif mine and event.get("episode"):  # what belongs to no episode may come before a part starts
+            elif mine and event.get("episode"):  # events outside of episodes may precede a part's start
                 mine[-1][1] = max(mine[-1][1], at)
         parts += mine
     whole = until = 0.0
@@ -141,22 +142,20 @@ _WRITES = frozenset(effect.value for effect in Effect if effect.changes_environm
 
 @dataclass(frozen=True, slots=True)
 class Unaccounted:
-    """What was done for real, or begun, and stands in no finished episode."""
+    """Real calls, made or begun, that no finished episode has."""
 
-    writes: list[
-        JsonValue
-    ]  # [{"episode", "tool", "calls"}], in the order in which they were first made or begun
-    calls: int  # of all tools, reads too
+    writes: list[JsonValue]  # [{"episode", "tool", "calls"}], in order of their first call
+    calls: int  # of all tools, including reads
 
 
 def unaccounted(log: Path, episodes: Iterable[Episode]) -> Unaccounted:
     """Find real writes of episodes that were cut, lost, or run again after an error.
 
-    The event log has every real write as it began and every call as it was answered, the journal the calls of
-    finished episodes.
+    The event log has every real write when it began and every call when it was answered; the journal has the
+    calls of finished episodes.
 
     Args:
-        log: of all its legs; one that is not there holds nothing.
+        log: of all parts; a missing log has no events.
         episodes: those in the journal.
     """
     begun: Counter[tuple[str, str]] = Counter()
@@ -171,7 +170,7 @@ def unaccounted(log: Path, episodes: Iterable[Episode]) -> Unaccounted:
                 begun[call] -= 1
             case "call" if event.get("source", event.get("provenance")) == Source.REAL.value:
                 (written if event.get("effect") in _WRITES else read)[call] += 1
-    made = begun | written  # the larger of both: an earlier version wrote no beginnings
+    made = begun | written  # the larger count: an earlier version logged no beginnings
     for episode in episodes:
         for step in episode.transitions:
             if ran(step.answer):

@@ -1,11 +1,11 @@
-"""The episodes of a run or of its shard; each run to some end, and what stands for one that came to none.
+"""The episodes of a run or shard, and the substitute for an episode that did not end properly.
 
-The same in the process that keeps the journal and in a worker elsewhere: whatever a runner raises, or gives
-instead of an episode, becomes an episode that says so: an error, or inconclusive where it was stopped.
+The same code runs in the process with the journal and in workers: whatever a runner raises, or returns
+instead of an episode, becomes an episode with the verdict error, or inconclusive if it was stopped.
 
-Shard i of n takes every n-th task, with all its siblings, and is a run of its own, for machines that share
-nothing, such as a Kubernetes Indexed Job or a Slurm array. Which tasks it has follows from their order alone;
-`report.merging` puts the shards together again.
+Shard i of n takes every n-th task with all its repeats and is a run of its own, for machines that share
+nothing, such as a Kubernetes Indexed Job or a Slurm array. Its tasks follow from their order alone;
+`report.merging` combines the shards.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Episode, Task, Verdict, error_line
 
 ERRORS = frozenset({"error", "lost"})
-"""How an episode ended that the set-up or the kit failed, the agent not being at fault (`Episode.stop`)."""
+"""Values of `Episode.stop` for failures of the set-up or the kit, not of the agent."""
 
-LAST_WORD_S = 0.3  # what a cancelled episode gets to clean up before it is left behind
+LAST_WORD_S = 0.3  # time for a cancelled episode to clean up before it is abandoned
 
-_LEFT_BEHIND: set[asyncio.Task[Episode]] = set()  # a loop holds its tasks only weakly
+_LEFT_BEHIND: set[asyncio.Task[Episode]] = set()  # a loop keeps only weak references to tasks
 
 
 _FORM = re.compile(r"([0-9]{1,6})/([0-9]{1,6})")
@@ -51,38 +51,38 @@ class Shard:
         return f"{self.number}/{self.of}"
 
     def part(self, tasks: Sequence[Task]) -> list[Task]:
-        """Its tasks among all tasks, in their order.
+        """Return the shard's tasks, in order.
 
         Raises:
-            UserError: there is none for it.
+            UserError: the shard has no task.
         """
         part = list(tasks[self.number - 1 :: self.of])
         if not part:
             raise UserError(
-                f"shard {self}: there are {len(tasks)} tasks, so at most as many shards. Nothing was run."
+                f"shard {self}: only {len(tasks)} tasks; use at most as many shards. Nothing was run."
             )
         return part
 
     def to_record(self) -> dict[str, JsonValue]:
-        """What a run's manifest says of it."""
+        """Return the shard's entry in a manifest."""
         return {"number": self.number, "of": self.of}
 
 
 def shard_from(text: str) -> Shard:
-    """Read "2/8".
+    """Parse a shard such as "2/8".
 
     Raises:
-        UserError: it is something else.
+        UserError: another form.
     """
     form = _FORM.fullmatch(text)
     if form is None or not 1 <= int(form[1]) <= int(form[2]):
-        raise UserError(f"shard {text}: write I/N, I from 1 to N, as 2/8. Nothing was run.")
+        raise UserError(f"shard {text}: write I/N with I from 1 to N, such as 2/8. Nothing was run.")
     return Shard(int(form[1]), int(form[2]))
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One episode to run: a task and its place among its siblings."""
+    """One episode to run: a task and the number of its repeat."""
 
     task: Task
     repeat: int  # 1-based
@@ -90,13 +90,13 @@ class Job:
 
     @property
     def episode(self) -> str:
-        """The episode's id: unique, since a sibling's number holds no dot."""
+        """The episode's ID: unique, since a repeat number has no dot."""
         return f"{self.task.id}.{self.repeat}"
 
 
 @dataclass(slots=True)
 class WorkerReports:
-    """What the workers told besides their episodes; each once, in the order heard."""
+    """Warnings, notes and last facts of workers; each once, in order of arrival."""
 
     warnings: dict[str, None] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
@@ -104,26 +104,26 @@ class WorkerReports:
 
 
 def jobs_for(tasks: Iterable[Task], n: int) -> list[Job]:
-    """Groups of n siblings: 1..n of the first task, then of the next."""
+    """Return n repeats (1..n) of the first task, then of the next."""
     return [Job(task, repeat) for task in tasks for repeat in range(1, n + 1)]
 
 
 async def run_bounded(
     runner: EpisodeRunner, job: Job, stop: StopSwitch, backstop_s: float | None = None
 ) -> Episode:
-    """Run one episode in a task (and context) of its own, ended by us if it does not end itself.
+    """Run one episode in its own asyncio task and context, with a limit if it does not end itself.
 
     Args:
-        runner: runs it.
-        job: which one.
-        stop: is pressed where the episode raises KeyboardInterrupt.
-        backstop_s: seconds after which it is ended; None: never.
+        runner: runs the episode.
+        job: the episode to run.
+        stop: pressed if the episode raises KeyboardInterrupt.
+        backstop_s: seconds until it is cancelled; None: never.
     """
     began = time.time()
     running = asyncio.create_task(_guarded(runner, job, stop))
     try:
         await asyncio.wait({running}, timeout=backstop_s)
-        if running.cancelled():  # not by us: the agent's own code cancelled the task that it ran in
+        if running.cancelled():  # the agent's code cancelled its own task
             return ended(job, "its runner failed: it cancelled itself", "error")
         if running.done():
             return running.result()
@@ -134,7 +134,7 @@ async def run_bounded(
 
 
 async def _end(running: asyncio.Task[Episode]) -> None:
-    """Cancel an episode; one that does not obey is left behind, its result unheard."""
+    """Cancel an episode; one that does not end is abandoned and its result ignored."""
     running.cancel()
     await asyncio.wait({running}, timeout=LAST_WORD_S)
     if not running.done():
@@ -143,20 +143,20 @@ async def _end(running: asyncio.Task[Episode]) -> None:
 
 
 def unstorable(job: Job, error: NotSerializable, episode: Episode) -> Episode:
-    """What stands for an episode whose record has no JSON form."""
+    """Return the substitute for an episode whose record has no JSON form."""
     return ended(job, f"its record cannot be kept: {error}", "error", episode.started_at)
 
 
 async def _guarded(runner: EpisodeRunner, job: Job, stop: StopSwitch) -> Episode:
-    """The boundary: whatever a runner raises becomes an episode that says so."""
+    """Turn every exception of a runner into an episode with its reason."""
     began = time.time()
     try:
         return _checked(await runner.run(job.task, repeat=job.repeat, attempt=job.attempt), job)
     except asyncio.CancelledError:
         raise
     except EpisodeStop as error:
-        return ended(job, str(error), _stop_word(error), began)
-    except KeyboardInterrupt as error:  # Ctrl-C where no handler was installed, or the agent's own
+        return ended(job, str(error), _stop_value(error), began)
+    except KeyboardInterrupt as error:  # Ctrl-C without a handler, or raised by the agent
         stop.interrupt(error)
         return ended(job, "interrupted", "cancelled", began)
     except BaseException as error:  # noqa: BLE001  also SystemExit: a tool that exits ends its episode only
@@ -171,7 +171,7 @@ def _checked(episode: Episode, job: Job) -> Episode:
     return episode
 
 
-def _stop_word(error: EpisodeStop) -> str:
+def _stop_value(error: EpisodeStop) -> str:
     match error:
         case RealCallBlocked():
             return "violation"
@@ -183,12 +183,12 @@ def _stop_word(error: EpisodeStop) -> str:
 
 
 def verdict_of(stop: str) -> Verdict:
-    """Of an episode that was not judged, by what ended it."""
+    """Return the verdict of an ungraded episode, from its `stop`."""
     return Verdict.ERROR if stop in ERRORS else Verdict.INCONCLUSIVE
 
 
 def ended(job: Job, reason: str, stop: str, began: float | None = None) -> Episode:
-    """An episode that came to nothing, and why; `began`: Unix time, now when left out."""
+    """Return an unfinished episode with a reason; `began`: Unix time, default now."""
     now = time.time()
     began = now if began is None else began
     return Episode(

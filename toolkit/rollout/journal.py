@@ -1,16 +1,15 @@
 """An episode as a JSON object, and the append-only journal of those that are finished.
 
-The episode's digest is written beside its fields and compared on reading: a record that was edited or mixed
-up is named.
+The episode's digest is stored with its fields and checked on reading: an edited or mixed-up record is an
+error that names it.
 
-What is in the journal is done, what is not is run again. A line is
+Episodes in the journal are done; others run again. A line is
 `{"journal":1,"sum":"<16 hex>","episode":{...}}` and a line end, in one write, so that a killed process leaves
-whole lines and at most one torn one. The sum is over the bytes of the episode: a half-written line that
-happens to be JSON is torn all the same. A torn last line is dropped and its episode is run again; a damaged
-line with others after it is an error, since nobody tore that one. An episode is accepted once: the first
-record wins. Of two kinds the last record wins: one in which a real call was executed is written at the moment
-that it is noticed, and again where more of it is known; one with the verdict `error` is run again by a
-resume, and replaced by what comes of that.
+whole lines and at most one torn one. The checksum covers the episode's bytes, so a half-written line that
+happens to be JSON is also torn. A torn last line is dropped and its episode runs again; a damaged line with
+others after it is an error, since no kill causes that. The first record of an episode counts, with two
+exceptions for which the last one counts: a record of an executed real call is written as soon as the call is
+noticed, and again with more facts; a record with the verdict `error` is replaced by the result of a resume.
 """
 
 import hashlib
@@ -38,16 +37,16 @@ EPISODES = Codec(
     Episode, schema=SCHEMA_VERSION, computed="digest", always_computed=True, nested=(TRANSITIONS,)
 )
 RENAMED_FIELDS = {"undetermined": "inconclusive"}
-"""Fields of records that earlier versions wrote, by name, with what each is called now."""
+"""Field names in records of earlier versions, with their current names."""
 
 
 def episode_to_record(episode: Episode) -> dict[str, JsonValue]:
-    """Give an episode as a JSON object with every field and its digest.
+    """Return an episode as a JSON object with every field and its digest.
 
     Raises:
         NotSerializable: a value in it has no JSON form.
     """
-    canonical(episode.final)  # the digest leaves it out: what cannot be written is refused here
+    canonical(episode.final)  # not part of the digest, so check here that it can be written
     return EPISODES.write(episode)
 
 
@@ -55,17 +54,16 @@ def episode_from_record(record: object) -> Episode:
     """Read what `episode_to_record` wrote.
 
     Raises:
-        NotSerializable: names the missing, wrong or unknown field, another schema, or a digest that the
-            content does not have.
+        NotSerializable: names the missing, wrong or unknown field, another schema, or a wrong digest.
     """
     episode = EPISODES.read(record, what="an episode")
-    if episode.verdict is Verdict.INCONCLUSIVE and episode.stop in ERRORS:  # an earlier version had no errors
+    if episode.verdict is Verdict.INCONCLUSIVE and episode.stop in ERRORS:  # once no verdict `error`
         return replace(episode, verdict=Verdict.ERROR)
     return episode
 
 
 def masked_episode(episode: Episode, masker: Masker) -> Episode:
-    """The episode as it may be kept; its transitions were masked when they were."""
+    """Return the episode with secrets masked; its transitions already are."""
     return replace(
         episode,
         reason=masker.text(episode.reason),
@@ -83,7 +81,7 @@ def masked_episode(episode: Episode, masker: Masker) -> Episode:
 
 
 JOURNAL_VERSION = 1
-MAX_LINE = 128 * 2**20  # bytes of one episode; the writer refuses what the reader would
+MAX_LINE = 128 * 2**20  # bytes of one episode; writer and reader have the same limit
 
 _spell = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 _LINE = re.compile(rb'\{"journal":(\d{1,9}),"sum":"([0-9a-f]{16})","episode":(.*)\}\n', re.DOTALL)
@@ -91,17 +89,18 @@ _LINE = re.compile(rb'\{"journal":(\d{1,9}),"sum":"([0-9a-f]{16})","episode":(.*
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a run needs to remember of an episode that is in the journal."""
+    """Facts of a journaled episode that a run needs."""
 
     verdict: Verdict
     calls: int
     cost_usd: float
     attempt: int
+    imagined: bool = False  # whether its verdict counts and rests on imagined answers
 
 
 @dataclass(frozen=True, slots=True)
 class TornLine:
-    """The last line of a journal, where it was not written whole."""
+    """A journal's last line that was not written completely."""
 
     line: int  # 1-based
     start: int  # bytes before it
@@ -112,9 +111,9 @@ class TornLine:
 
 
 class JournalReader:
-    """Iterates the episodes of a journal, each once, in the order finished; one line in memory at a time.
+    """Iterate the episodes of a journal, each once, in order of finishing, one line in memory.
 
-    A journal that is not there yet holds no episodes. After the iteration `torn` tells of a torn last line.
+    A missing journal has no episodes. After the iteration `torn` describes a torn last line.
 
     Raises:
         RunDirectoryError: a line in the middle is damaged, or of another version; names file and line.
@@ -127,7 +126,7 @@ class JournalReader:
     def __iter__(self) -> Iterator[Episode]:
         self.torn = None
         seen: set[str] = set()
-        replaceable: dict[str, Episode] = {}  # given last, since a later record may replace them
+        replaceable: dict[str, Episode] = {}  # yielded last, since a later record may replace them
         for number, body in self._bodies():
             episode = self._episode(body, number)
             earlier = replaceable.get(episode.id)
@@ -149,12 +148,12 @@ class JournalReader:
             if body is not None:
                 yield number, body
             elif next(lines, None) is not None:
-                self._damaged(number, "its checksum does not fit")
+                self._damaged(number, "its checksum does not match")
             else:
                 self.torn = TornLine(number, start, len(line))
 
     def _whole(self, line: bytes, number: int) -> bytes | None:
-        """The episode's bytes, None where the line is not as it was written."""
+        """Return the episode's bytes; None if the line is damaged."""
         parts = _LINE.fullmatch(line)
         if parts is None:
             return None
@@ -167,7 +166,7 @@ class JournalReader:
         return body if _checksum(body) == checksum else None
 
     def _episode(self, body: bytes, number: int) -> Episode:
-        try:  # the kit wrote these bytes, and their sum fits
+        try:  # the kit wrote these bytes, and the checksum matches
             return episode_from_record(read_own_json(body))
         except NotSerializable as error:
             self._damaged(number, str(error))
@@ -179,18 +178,18 @@ class JournalReader:
 
 
 class Journal(Closing):
-    """The journal of a run that goes on. The run directory's lock makes it the only writer.
+    """The journal of a current run. The run directory's lock makes it the only writer.
 
     Attributes:
-        done: what is in the journal, by episode id.
-        executed: the episodes in which a real call was executed, as last written by this leg, by id.
-        torn: the torn last line that was cut off on opening, if there was one.
+        done: facts of the journaled episodes, by ID.
+        executed: episodes with an executed real call, as last written by this part of the run, by ID.
+        torn: the torn last line that was removed on opening, or None.
     """
 
     def __init__(self, path: Path) -> None:
-        """Open for appending; create it where there is none, cut off a torn last line."""
+        """Open for appending; create the file if absent, remove a torn last line."""
         self.path = path
-        self._lock = threading.Lock()  # tools in threads may be what a real call is noticed at
+        self._lock = threading.Lock()  # a real call may be noticed in a tool's thread
         self.executed: dict[str, Episode] = {}
         self._log = LineLog(path)
         try:
@@ -204,35 +203,35 @@ class Journal(Closing):
             raise
 
     def append(self, episode: Episode) -> bool:
-        """Keep a finished episode; it is there once this returns. False where it was there already.
+        """Write a finished episode before returning; return False if it was already there.
 
         Raises:
-            NotSerializable: the episode holds a value without JSON form, or is too large; nothing was
+            NotSerializable: the episode has a value without JSON form, or is too large; nothing was
                 written.
-            RunDirectoryError: the disk refuses; whole lines before it stay, later appends are refused.
+            RunDirectoryError: the disk refuses; earlier lines stay, later appends are refused.
         """
         with self._lock:
             before = self.executed.get(episode.id)
-            if episode.executed:  # told of in this run's report, whatever the disk says
+            if episode.executed:  # reported even if the disk refuses
                 self.executed[episode.id] = episode
             if before is not None and before.digest == episode.digest:
                 return False
             if not (self.next_attempt(episode.id) or (before and episode.executed)):
                 return False
-            # others survive the death of the process, not that of the machine
+            # other lines survive a killed process, but not a crash of the machine
             self._log.append(_line(episode), sync=bool(episode.executed))
             self.done[episode.id] = _done(episode)
             return True
 
     def next_attempt(self, episode: str, first: int = 1) -> int:
-        """The number of the attempt that an episode still needs; 0 where it needs none."""
+        """Return the number of an episode's next attempt; 0 if it needs none."""
         done = self.done.get(episode)
         if done is None:
             return first
         return done.attempt + 1 if done.verdict is Verdict.ERROR else 0
 
     def close(self) -> None:
-        """Close the file; calling it twice does no harm."""
+        """Close the file; safe to call twice."""
         self._log.close()
 
 
@@ -253,4 +252,5 @@ def _checksum(body: bytes) -> bytes:
 
 
 def _done(episode: Episode) -> Done:
-    return Done(episode.verdict, len(episode.transitions), episode.cost_usd, episode.attempt)
+    calls, cost, imagined = len(episode.transitions), episode.cost_usd, episode.rests_on_imagined
+    return Done(episode.verdict, calls, cost, episode.attempt, imagined)

@@ -1,9 +1,9 @@
-"""Lines that are appended to a file: journal, events, audit log, records of a training, history, outbox.
+"""Files of appended lines: journal, events, audit log, training records, history, outbox.
 
-Decides how a line is written and read: never through a link, only behind whole lines, and on the disk before
-`append` returns where the caller asks for that. A killed process leaves whole lines and at most a *torn* last
-line, without its line end: readers stop before it, the next writer cuts it off. Locks, masking and the form
-of a line are the caller's.
+Lines are never written through a link, only after a complete line, and flushed to the disk before `append`
+returns if the caller wants that. A killed process leaves whole lines and at most a *torn* last line, without
+its line end: readers stop before it, and the next writer removes it. Locks, masking and the form of a line
+are up to the caller.
 """
 
 import os
@@ -21,14 +21,14 @@ _BLOCK = 2**16  # bytes
 
 
 class LineLog(Closing):
-    """A file of lines, open for appending; made where there is none. The caller is its only writer.
+    """A file of lines, open for appending, created if absent. The caller is its only writer.
 
     Attributes:
-        size: bytes in the file; the next line begins there.
-        failed: why nothing is written any more, None while all is well.
+        size: size of the file in bytes; the next line begins there.
+        failed: why lines are no longer written; None: no error.
 
     Raises:
-        RunDirectoryError: the file is a link, a folder or a pipe, or the system refuses.
+        RunDirectoryError: the file is a link, a folder or a pipe, or a system error.
     """
 
     def __init__(self, path: Path) -> None:
@@ -38,15 +38,15 @@ class LineLog(Closing):
         self.size = os.fstat(self.descriptor).st_size
 
     def append(self, lines: bytes, *, sync: bool = False, undo: bool = True) -> None:
-        """Write lines with their line ends, in one system call unless the disk takes less.
+        """Write lines with their line ends, in one system call unless the disk accepts less.
 
         Args:
-            lines: one or several.
-            sync: wait until the disk has them: they survive the death of the machine, too.
-            undo: cut off what was written of lines that were refused.
+            lines: one or more lines.
+            sync: flush to the disk: the lines survive a crash of the machine.
+            undo: after an error, remove the part that was written.
 
         Raises:
-            RunDirectoryError: the disk refuses, or did before: nothing may follow a torn line.
+            RunDirectoryError: the disk refuses, or did earlier: nothing may follow a torn line.
         """
         if self.failed is not None:
             raise self.failed
@@ -58,14 +58,14 @@ class LineLog(Closing):
                 sync_folder(self.path.parent)
         except OSError as error:
             self.failed = refused(self.path, "cannot be written", error)
-            with suppress(OSError):  # else it stays torn, and readers drop it
+            with suppress(OSError):  # otherwise readers drop the torn line
                 if undo:
                     os.ftruncate(self.descriptor, self.size)
             raise self.failed from error
         self.size += len(lines)
 
     def end(self) -> int:
-        """Bytes up to the end of the last whole line."""
+        """Return the offset after the last whole line, in bytes."""
         end = self.size
         while end:
             start = max(0, end - _BLOCK)
@@ -76,7 +76,7 @@ class LineLog(Closing):
         return 0
 
     def cut(self, size: int) -> None:
-        """Cut off what stands behind so many bytes.
+        """Truncate the file to `size` bytes.
 
         Raises:
             RunDirectoryError: the disk refuses.
@@ -89,30 +89,30 @@ class LineLog(Closing):
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether the file is closed."""
         return self.descriptor < 0
 
     def close(self) -> None:
-        """Close the file; calling it twice does no harm."""
+        """Close the file; safe to call twice."""
         if not self.closed:
             os.close(self.descriptor)
             self.descriptor = -1
 
 
 def append_lines(path: Path, lines: bytes, *, sync: bool = False) -> None:
-    """Append to a file that nobody holds open, in place of a torn last line; see `LineLog.append`."""
+    """Append to a file that is not open, replacing a torn last line; see `LineLog.append`."""
     with LineLog(path) as log:
         log.cut(log.end())
         log.append(lines, sync=sync)
 
 
 def read_lines(path: Path, *, longest: int = -1, torn: bool = False) -> Iterator[tuple[int, bytes]]:
-    """Give the whole lines of a file, in order, each with the number of bytes before it; none without a file.
+    """Yield (offset in bytes, line) for each whole line; none if the file does not exist.
 
     Args:
         path: the file.
-        longest: bytes; of a longer line only its first bytes count, as of a torn one. -1: no limit.
-        torn: give what has no line end as well, instead of stopping there.
+        longest: maximum bytes; a longer line is cut and treated as torn. -1: no limit.
+        torn: also yield a line without a line end.
 
     Raises:
         RunDirectoryError: it cannot be read, or is not a plain file.
@@ -132,11 +132,11 @@ def read_lines(path: Path, *, longest: int = -1, torn: bool = False) -> Iterator
 
 
 def read_records(path: Path, read: Callable[[Any], Record], problem: str) -> Iterator[Record]:
-    """Give what `read` makes of each whole line's JSON, in order; nothing where there is no file.
+    """Yield `read(JSON)` for each whole line; none if the file does not exist.
 
     Raises:
         RunDirectoryError: a line is not JSON, or `read` raises NotSerializable: "FILE:LINE: `problem`", where
-            `problem` has "{}" for the reason.
+            "{}" in `problem` is the reason.
     """
     for number, (_, line) in enumerate(read_lines(path), start=1):
         try:

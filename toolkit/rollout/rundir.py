@@ -1,17 +1,18 @@
-"""The directory of one run: which files there are, who may write them, and when a run may go on.
+"""The directory of one run: its files, their writers, and when a run may continue.
 
     manifest.json   what the run is              written first, atomically, never changed
-    episodes.jsonl  its finished episodes        `journal`
-    events.jsonl    what happened, as it did     `events`
-    trials.json     held-out calls that the dream's model was asked, where it was; written once, atomically
-    report.json     what came out                written at the end, atomically
-    lock            held while somebody writes   `lock`
+    episodes.jsonl  finished episodes            `journal`
+    events.jsonl    events in order             `events`
+    trials.json     held-out calls that test the dream's model, if any; written once, atomically
+    report.json     the results                   written at the end, atomically
+    lock            locked by the writer         `lock`
 
-In the manifest `matters` holds what the episodes depend on (graph, digest of the tasks, n, seed, thresholds):
-a resume with others would mix two runs. `about` holds the rest (versions, machine, concurrency, budgets).
+In the manifest `matters` has the settings that episodes depend on (graph, digest of the tasks, n, seed,
+thresholds): resuming with others would mix two runs. `about` has the rest (versions, machine, concurrency,
+budgets).
 
-No name on disk comes from a task, an episode or a tool: those ids live inside the files. The name of the
-directory itself is used only where it is plain; any other becomes a digest.
+No file name comes from a task, an episode or a tool: their IDs are inside the files. The directory's own name
+is used only if it is plain; any other becomes a digest.
 """
 
 import json
@@ -36,7 +37,7 @@ from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Spend
 
 RUN_SCHEMA = 1
-TRAINING = "train"  # the mode of a training, whose steps are runs of their own below it
+TRAINING = "train"  # mode of a training, whose steps are runs in its directory
 MAX_DIFFERENCES = 10
 _ABSENT = "not set"
 
@@ -47,7 +48,7 @@ class Manifest:
 
     run: str  # short id of the run, "7f3a"
     created_at: float  # Unix time, seconds
-    matters: Mapping[str, JsonValue]  # a resume must have the same
+    matters: Mapping[str, JsonValue]  # must be equal in a resume
     about: Mapping[str, JsonValue] = field(default_factory=dict)
     schema: int = RUN_SCHEMA
 
@@ -61,7 +62,7 @@ def differences(
     *,
     sides: tuple[str, str] = ("there", "here"),
 ) -> list[str]:
-    """Name each field in which two settings differ, by its path: "seed: 7 there, 8 here"."""
+    """Return each field in which two settings differ, by its path: "seed: 7 there, 8 here"."""
     old, new = dict(_leaves(there, ())), dict(_leaves(here, ()))
     lines = []
     for path in sorted(old.keys() | new.keys()):
@@ -74,7 +75,7 @@ def differences(
 
 
 def _leaves(value: JsonValue, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Every leaf as (path, canonical spelling); an empty object is a leaf."""
+    """Yield each leaf as (path, canonical JSON); an empty object is a leaf."""
     if isinstance(value, Mapping) and (value or not path):
         for key, item in value.items():
             yield from _leaves(item, (*path, key))
@@ -89,7 +90,7 @@ def _short(spelling: str) -> str:
 
 
 def spell(record: Mapping[str, JsonValue]) -> bytes:
-    """Spell a file of one JSON object for people and programs alike.
+    """Serialize an object as readable JSON for a file.
 
     Raises:
         NotSerializable: a value in it has no JSON form.
@@ -108,7 +109,7 @@ REPORT = "report.json"
 LOCK = "lock"
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
-_RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)", re.IGNORECASE)  # devices, where Windows shares it
+_RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)", re.IGNORECASE)  # device names on Windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ _TRIALS = Codec(_Trials)
 
 
 class RunDirectory(Closing):
-    """One run on disk. `create` and `resume` hold its lock until `close`; `open` only reads."""
+    """One run on disk. `create` and `resume` lock it until `close`; `open` only reads."""
 
     def __init__(self, path: Path, manifest: Manifest, lock: RunLock | None) -> None:
         """Use `create`, `open` or `resume`."""
@@ -133,15 +134,15 @@ class RunDirectory(Closing):
 
     @property
     def mode(self) -> str:
-        """What it is a run of: "simulate", "train", ...; "" where nothing tells."""
+        """The run's mode: "simulate", "train", ...; "" if unknown."""
         return str(self.manifest.matters.get("mode") or "")
 
     @classmethod
     def create(cls, root: Path, name: str, manifest: Manifest) -> Self:
-        """Make the directory of a new run below `root` and lock it.
+        """Create the directory of a new run below `root` and lock it.
 
         Raises:
-            RunDirectoryError: it is there already, or cannot be written.
+            RunDirectoryError: it exists, or cannot be written.
         """
         path = root / directory_name(name)
         content = spell(MANIFESTS.write(manifest))
@@ -150,7 +151,7 @@ class RunDirectory(Closing):
             lock = RunLock(path / LOCK)
             write_atomically(path / MANIFEST, content)
         except RunDirectoryError:
-            with suppress(OSError):  # leave no directory behind that is no run
+            with suppress(OSError):  # leave no directory without a run
                 (path / LOCK).unlink(missing_ok=True)
                 path.rmdir()
             raise
@@ -161,20 +162,21 @@ class RunDirectory(Closing):
         """Open a run for reading, also while another process writes it.
 
         Raises:
-            RunDirectoryError: it is no run directory, or of another schema.
+            RunDirectoryError: not a run directory, or of another schema.
         """
         return cls(path, _read_manifest(path), None)
 
     @classmethod
     def resume(cls, path: Path, manifest: Manifest) -> Self:
-        """Open a run to go on with it, with the settings that it was begun with; holds its lock.
+        """Open and lock a run to continue it with its original settings.
 
         Raises:
-            RunDirectoryError: it is no run directory, a link to one, in use (by whom), of another
-                schema, or was begun with other settings (which).
+            RunDirectoryError: not a run directory, a link to one, in use (by whom), of another schema, or
+            begun
+                with other settings (which).
         """
         if path.is_symlink():
-            raise RunDirectoryError(f"{path}: is a link; name the run directory itself.")
+            raise RunDirectoryError(f"{path}: is a link; give the run directory itself.")
         _read_manifest(path)
         lock = RunLock(path / LOCK)
         try:
@@ -183,7 +185,7 @@ class RunDirectory(Closing):
             if changes:
                 raise RunDirectoryError(
                     f"{path}: was begun with other settings: {'; '.join(changes)}. "
-                    "Resume with the old ones, or begin a new run."
+                    "Resume with the old settings, or begin a new run."
                 )
         except BaseException:
             lock.close()
@@ -191,7 +193,7 @@ class RunDirectory(Closing):
         return cls(path, there, lock)
 
     def journal(self) -> Journal:
-        """Open the journal for appending; a torn last line is cut off."""
+        """Open the journal for appending; a torn last line is removed."""
         self._must_be_locked()
         return Journal(self.path / EPISODES)
 
@@ -201,11 +203,11 @@ class RunDirectory(Closing):
         return EventLog(self.path / EVENTS)
 
     def episodes(self) -> JournalReader:
-        """The finished episodes, streamed, in the order finished; see `JournalReader`."""
+        """Return the finished episodes as a stream, in order of finishing; see `JournalReader`."""
         return JournalReader(self.path / EPISODES)
 
     def write_report(self, report: Mapping[str, JsonValue]) -> Path:
-        """Put the report in its place, in one step."""
+        """Write the report atomically."""
         self._must_be_locked()
         try:
             write_atomically(self.path / REPORT, spell(report))
@@ -214,19 +216,19 @@ class RunDirectory(Closing):
         return self.path / REPORT
 
     def read_report(self) -> Mapping[str, JsonValue] | None:
-        """The report, None while the run has none."""
+        """Return the report; None if the run has none yet."""
         return _read_object(self.path / REPORT)
 
     def write_trials(self, trials: Sequence[ReasonedTrial], spend: Spend) -> None:
-        """Keep how the dream's model did on held-out calls, and the cost: a resumed run asks none again."""
+        """Write the model's results on held-out calls, and their cost: a resumed run repeats none."""
         self._must_be_locked()
         write_atomically(self.path / TRIALS, spell(_TRIALS.write(_Trials(tuple(trials), spend))))
 
     def read_trials(self) -> tuple[list[ReasonedTrial], Spend] | None:
-        """What `write_trials` kept; None where nothing was asked yet.
+        """Return the results of `write_trials`; None if there are none yet.
 
         Raises:
-            RunDirectoryError: the file is not what was written.
+            RunDirectoryError: the file is damaged.
         """
         record = _read_object(self.path / TRIALS)
         if record is None:
@@ -235,15 +237,15 @@ class RunDirectory(Closing):
             trials = _TRIALS.read(record)
             for place, trial in enumerate(trials.trials):
                 if trial.form not in CEILING:
-                    raise NotSerializable(f"trials[{place}].form: no such form")
+                    raise NotSerializable(f"trials[{place}].form: unknown form")
             return list(trials.trials), trials.spend
         except NotSerializable as error:
             raise RunDirectoryError(f"{self.path / TRIALS}: {error}.") from None
 
     def discard_unused(self) -> None:
-        """Remove a run in which nothing was begun, so that it does not stand as the latest one.
+        """Remove a run in which nothing began, so that it does not become the latest run.
 
-        What holds anything stays: an event, an episode, a file that somebody left in a folder of it.
+        A directory with an event, an episode or a foreign file stays.
         """
         self._must_be_locked()
         logs = (self.path / EVENTS, self.path / EPISODES)
@@ -257,40 +259,40 @@ class RunDirectory(Closing):
             self.path.rmdir()
 
     def close(self) -> None:
-        """Give the lock back; calling it twice does no harm."""
+        """Release the lock; safe to call twice."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
 
     def _must_be_locked(self) -> None:
         if self._lock is None:
-            raise RunDirectoryError(f"{self.path}: opened for reading only; resume the run to write to it.")
+            raise RunDirectoryError(f"{self.path}: opened read-only; resume the run to write to it.")
 
 
 def _make(root: Path, path: Path) -> None:
     try:
         root.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
-        raise RunDirectoryError(f"{root}: is no folder, and runs are kept in one; name another.") from None
+        raise RunDirectoryError(f"{root}: is not a folder; choose a folder for runs.") from None
     except OSError as error:
-        raise refused(root, "cannot be made", error) from error
+        raise refused(root, "cannot be created", error) from error
     try:
         path.mkdir()
     except FileExistsError:
-        raise RunDirectoryError(f"{path}: is there already; resume it or choose another name.") from None
+        raise RunDirectoryError(f"{path}: already exists; resume it or choose another name.") from None
     except OSError as error:
-        raise refused(path, "cannot be made", error) from error
+        raise refused(path, "cannot be created", error) from error
 
 
 def half_made(path: Path) -> bool:
-    """Whether a kill cut off the making of a run directory there: no manifest yet, and nothing else."""
+    """Return whether a kill left an incomplete run directory: no manifest, and nothing else."""
     if path.is_symlink() or not path.is_dir():
         return False
     return {entry.name for entry in path.iterdir()} <= {LOCK, f".{MANIFEST}.new"}
 
 
 def directory_name(name: str) -> str:
-    """A name that stays where it is put: plain names as they are, any other by its digest."""
+    """Return a safe directory name: a plain name as it is, any other as its digest."""
     if _PLAIN_NAME.fullmatch(name) and not _RESERVED.fullmatch(name):
         return name
     return f"run-{digest(name)[:16]}"
@@ -309,19 +311,19 @@ def new_run(root: Path, label: str, today: date) -> tuple[str, str]:
 
 
 def latest_run(root: Path) -> Path:
-    """The run below `root` that was begun last.
+    """Return the latest run below `root`.
 
     Raises:
-        RunDirectoryError: there is none.
+        RunDirectoryError: no run exists.
     """
     begun = runs_below(root)
     if not begun:
-        raise RunDirectoryError(f"{root}: holds no run yet; begin one with dreamgym-kit simulate.")
+        raise RunDirectoryError(f"{root}: has no run yet; start one: dreamgym-kit simulate")
     return begun[0].path
 
 
 def runs_below(root: Path) -> list[RunDirectory]:
-    """The runs of a folder, the newest first; one that cannot be read hides no other."""
+    """Return the runs of a folder, newest first; skips unreadable ones."""
     begun = []
     for path in root.iterdir() if root.is_dir() else ():
         if not path.is_symlink() and (path / MANIFEST).is_file():
@@ -348,5 +350,5 @@ def _read_object(path: Path) -> Mapping[str, JsonValue] | None:
     except NotSerializable as error:
         raise RunDirectoryError(f"{path}: {error}.") from None
     if not isinstance(record, dict):
-        raise RunDirectoryError(f"{path}: holds no JSON object.")
+        raise RunDirectoryError(f"{path}: is not a JSON object.")
     return record

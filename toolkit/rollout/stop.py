@@ -1,9 +1,9 @@
-"""The one switch that ends a run early (first finish what runs, then cancel), and the signals that press it.
+"""The switch that ends a run early (first finish running episodes, then cancel), and its signal handlers.
 
-What must not happen, and did, cancels with an exit code of its own, which no signal takes back.
+An executed real call cancels with its own exit code, which no signal changes.
 
-Anyone may press it, from any thread and from a signal handler, so it holds no lock: it only sets
-attributes (one at a time, each complete) and calls listeners that must return at once.
+Any thread and any signal handler may use the switch, so it has no lock: it only sets attributes (one at a
+time, each complete) and calls listeners, which must return at once.
 """
 
 import asyncio
@@ -18,18 +18,18 @@ from types import FrameType
 
 from dreamgym_kit.guard.egress import exempt
 
-EXECUTED = 6  # exit code: a real call was executed; before all others
+EXECUTED = 6  # exit code: a real call was executed; takes precedence over all others
 
 
 class StopSwitch:
-    """Asked to stop, a run begins no more episodes; cancelled, it drops those that run too.
+    """A stopped run begins no more episodes; a cancelled run also drops running ones.
 
     Attributes:
-        requested: no episode may begin any more.
-        cancelled: those that run are to be dropped.
-        reason: why, in a few words; "" while nobody asked.
-        signal: the number of the signal that asked last, if one did.
-        code: the exit code of whoever cancelled, where that has one of its own.
+        requested: whether the run must begin no more episodes.
+        cancelled: whether running episodes are dropped.
+        reason: why, in a few words; "" before a request.
+        signal: number of the last signal, if any.
+        code: the exit code of the cancellation, if it has one.
     """
 
     def __init__(self) -> None:
@@ -43,20 +43,20 @@ class StopSwitch:
 
     @property
     def exit_code(self) -> int | None:
-        """What a command ends with when a signal stopped it (130, 143), None when none did."""
+        """The exit code of a command stopped by a signal (130, 143), or None."""
         if self.code is not None:
             return self.code
         return None if self.signal is None else 128 + self.signal
 
     def request(self, reason: str) -> None:
-        """Finish what runs, then stop. The first reason stays."""
+        """Finish running episodes, then stop. The first reason stays."""
         if not self.requested:
             self.reason = reason
             self.requested = True
             self._tell()
 
     def cancel(self, reason: str, *, code: int | None = None) -> None:
-        """Stop now: what runs is dropped and run again by a resume. A `code` makes its reason the run's."""
+        """Stop now: a resume repeats the dropped episodes. With a `code`, its reason replaces others."""
         if code is not None and self.code is None:
             self.reason, self.code = reason, code
         if not self.cancelled:
@@ -66,7 +66,7 @@ class StopSwitch:
             self._tell()
 
     def press(self, signal_number: int) -> None:
-        """Take a signal: the first one asks to finish, any further one cancels."""
+        """Handle a signal: the first requests a stop, further ones cancel."""
         again = self.signal is not None
         self.signal = signal_number
         name = signal.Signals(signal_number).name
@@ -76,13 +76,13 @@ class StopSwitch:
             self.request(name)
 
     def interrupt(self, error: KeyboardInterrupt) -> None:
-        """Take a KeyboardInterrupt as Ctrl-C, once, however often the same one is met on its way out."""
+        """Handle a KeyboardInterrupt like Ctrl-C, once, even if it is caught several times."""
         if error is not self._interrupt:
             self._interrupt = error
             self.press(signal.SIGINT)
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` at each change; gives the function that ends it."""
+        """Call `listener` at each change; return a function that removes it."""
         self._listeners = (*self._listeners, listener)
 
         def end() -> None:
@@ -91,7 +91,7 @@ class StopSwitch:
         return end
 
     def listen_on_loop(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """The same, where `listener` has to be called on the event loop that runs now."""
+        """Like `listen`, but call `listener` on the current event loop."""
         loop = asyncio.get_running_loop()
 
         def soon() -> None:
@@ -110,17 +110,16 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def stop_on_signals(stop: StopSwitch, *, leave_after_s: float | None = None) -> Iterator[None]:
-    """Let SIGINT and SIGTERM press `stop` inside the block; the handlers of before come back after it.
+    """Let SIGINT and SIGTERM press `stop` inside the block; then restore the earlier handlers.
 
-    The handler is Python's own, not the event loop's: it also runs while a tool blocks the loop. The journal
-    is whole at any moment, so leaving is safe whatever holds the process (a tool in a thread, a coroutine
-    that swallows its cancellation). Outside the main thread signals cannot be taken: the block changes
-    nothing there.
+    The handlers are Python's, not the event loop's: they also run while a tool blocks the loop. The journal
+    is always complete, so exiting is safe whatever blocks the process (a tool in a thread, a coroutine that
+    swallows its cancellation). Outside the main thread signals cannot be handled: the block changes nothing.
 
     Args:
         stop: the switch of the run.
-        leave_after_s: for a command that owns its process: seconds after the second signal at which the
-            process ends by itself with `stop.exit_code`, also after the block. None: never.
+        leave_after_s: for a command that owns its process: seconds after the second signal until the process
+            exits with `stop.exit_code`, also after the block. None: never.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -141,7 +140,7 @@ def stop_on_signals(stop: StopSwitch, *, leave_after_s: float | None = None) -> 
 
 
 def leave(code: int) -> None:
-    """End the process now, without waiting for threads that a tool still holds."""
+    """Exit the process now, without waiting for threads of tools."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
@@ -151,7 +150,7 @@ def leave(code: int) -> None:
 
 @contextmanager
 def _watchdog(stop: StopSwitch, after_s: float | None) -> Iterator[Callable[[], None]]:
-    """Give what wakes a thread that ends the process `after_s` later; one byte: all that a handler may do."""
+    """Yield a signal-safe function that lets the process exit `after_s` seconds later."""
     if after_s is None:
         yield lambda: None
         return

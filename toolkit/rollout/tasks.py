@@ -1,11 +1,10 @@
-"""Tasks from a JSON-lines file: all of them are good, or nothing runs; and which of them `-k` names.
+"""Read tasks from a JSON Lines file: all are valid, or nothing runs; and select tasks with `-k`.
 
-Decides the forms of a line (README of the recipes shows them) and the words for what is wrong with one.
-The file is streamed, a line is bounded, and up to 20 problems are named at once, each with its line and
-field, so that a person mends the file in one go.
+The file is streamed, a line is bounded, and up to 20 problems are reported at once, each with its line and
+field, so that they can be fixed in one go.
 
-`-k` names them as pytest's does: "books or (refund and not big)", where a word stands for every task whose id
-has it in it, upper and lower case alike.
+`-k` selects like pytest's: "books or (refund and not big)"; a word stands for every task whose ID contains
+it, ignoring case.
 """
 
 import re
@@ -23,7 +22,7 @@ from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Task
 
 MAX_LINE = 4 * 2**20  # bytes of one task
-MAX_TASKS_BYTES = 64 * 2**20  # of all lines that hold a task; their objects need about 5 times that
+MAX_TASKS_BYTES = 64 * 2**20  # of all tasks; their objects need about 5 times that
 MAX_PROBLEMS = 20
 
 _BYTE_ORDER_MARKS = {b"\xef\xbb\xbf": "UTF-8", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
@@ -34,7 +33,7 @@ TASKS = Codec(Task)
 
 @dataclass(frozen=True, slots=True)
 class _Expectations:
-    """A task's `expect`: tools that must be called, tool patterns that must not, most calls by tool."""
+    """A task's `expect`: required tools, forbidden tool patterns, maximum calls per tool."""
 
     calls: tuple[str, ...] = ()
     forbid: tuple[str, ...] = ()
@@ -45,11 +44,11 @@ _EXPECTATIONS = Codec(_Expectations)
 
 
 def read_tasks(path: Path) -> list[Task]:
-    """Read every task of a file, in its order.
+    """Read every task of a file, in order.
 
     Raises:
-        UserError: one line for a single problem ("tasks.jsonl:3: ..."), else one line each below a
-            line that counts them; nothing was run.
+        UserError: a single problem in one line ("tasks.jsonl:3: ..."), or several below a line with their
+            number; nothing was run.
     """
     problems = _Problems(path)
     tasks: list[Task] = []
@@ -59,19 +58,17 @@ def read_tasks(path: Path) -> list[Task]:
         if task is None:
             continue
         if task.id in first_line:
-            problems.add(number, f"id: {shown(task.id)} is the id of line {first_line[task.id]} too")
+            problems.add(number, f"id: {shown(task.id)} is also the id of line {first_line[task.id]}")
         first_line.setdefault(task.id, number)
         tasks.append(task)
     problems.refuse()
     if not tasks:
-        raise NoTaskSelected(
-            f"{path}: holds no task; write one JSON object per line with an id and an input."
-        )
+        raise NoTaskSelected(f"{path}: has no task; write one JSON object per line with an id and an input.")
     return tasks
 
 
 def task_from_record(record: object, *, source: str) -> Task:
-    """Read one task from a JSON object of the same form as a line.
+    """Read one task from a JSON object in the form of a line.
 
     Raises:
         UserError: names `source` and the first wrong field.
@@ -84,17 +81,17 @@ def task_from_record(record: object, *, source: str) -> Task:
 
 
 def checked_tasks(tasks: object) -> list[Task]:
-    """Tasks that were made in Python, held to what a line of a file is held to.
+    """Check tasks built in Python like the lines of a file, and return them.
 
     Raises:
-        UserError: no task, no `Task`, two of one id, or the first wrong field of one.
+        UserError: no task, not a `Task`, a duplicate ID, or the first wrong field.
     """
     if not isinstance(tasks, Sequence) or isinstance(tasks, (str, bytes)):
         raise UserError(
             f"tasks: expected a file or a list of Task, got {type(tasks).__name__}. Nothing was run."
         )
     if not tasks:
-        raise NoTaskSelected("no tasks: there is nothing to run.")
+        raise NoTaskSelected("no tasks: nothing to run.")
     seen: set[str] = set()
     for place, task in enumerate(tasks):
         if not isinstance(task, Task):
@@ -112,27 +109,27 @@ def checked_tasks(tasks: object) -> list[Task]:
             task_from_record(TASKS.write(task), source=source)
             canonical([dict(task.input), list(task.replies), dict(task.meta), dict(task.context)])
         except (NotSerializable, TypeError, ValueError) as error:
-            raise UserError(f"{source}: {error}; a task holds JSON values only. Nothing was run.") from None
+            raise UserError(f"{source}: {error}; only JSON values are allowed. Nothing was run.") from None
         if task.id in seen:
             raise UserError(
-                f"{source}: id: {shown(task.id)} is the id of an earlier task too. Nothing was run."
+                f"{source}: id: {shown(task.id)} is also the id of an earlier task. Nothing was run."
             )
         seen.add(task.id)
     return list(tasks)
 
 
 def tasks_digest(tasks: Sequence[Task]) -> str:
-    """Name these tasks by their content; a run is resumed only with the tasks that it was begun with."""
+    """Return a digest of the tasks' content; a run is resumed only with the same tasks."""
     return digest([TASKS.write(task) for task in tasks])
 
 
 class _Problems:
-    """What is wrong with one file; stops the reading once a person has enough to mend."""
+    """Problems of one file; stops reading when there are enough to fix."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._texts: list[str] = []
-        self.form = ""  # what a person should know of the whole file
+        self.form = ""  # a hint about the whole file
 
     def add(self, number: int, problem: str) -> None:
         self._texts.append(f"{self._path}:{number}: {problem}")
@@ -151,11 +148,11 @@ class _Problems:
 
 
 def _lines(path: Path, problems: _Problems) -> Iterator[tuple[int, bytes]]:
-    """Lines that hold something, with their numbers; never more than `MAX_LINE` bytes in memory."""
+    """Yield non-empty lines with their numbers; at most `MAX_LINE` bytes in memory."""
     if not path.exists():
-        raise UserError(f"{path}: there is no such file; give --tasks a JSON-lines file.")
+        raise UserError(f"{path}: does not exist; give --tasks a JSON Lines file.")
     if not path.is_file():
-        raise UserError(f"{path}: is not a file; give --tasks a JSON-lines file.")
+        raise UserError(f"{path}: is not a file; give --tasks a JSON Lines file.")
     try:
         with path.open("rb") as file:
             yield from _bounded(file, path, problems)
@@ -176,7 +173,7 @@ def _bounded(file: BinaryIO, path: Path, problems: _Problems) -> Iterator[tuple[
         elif line.strip():
             held += len(line)
             if held > MAX_TASKS_BYTES:
-                raise UserError(f"{path}:{number}: over {MAX_TASKS_BYTES} bytes of tasks; split the file.")
+                raise UserError(f"{path}:{number}: over {MAX_TASKS_BYTES} bytes of tasks; split it.")
             yield number, line
 
 
@@ -184,7 +181,7 @@ def _refuse_byte_order_mark(line: bytes, path: Path) -> None:
     for mark, encoding in _BYTE_ORDER_MARKS.items():
         if line.startswith(mark):
             raise UserError(
-                f"{path}:1: begins with a {encoding} byte-order mark; save it as UTF-8 without one."
+                f"{path}:1: starts with a {encoding} byte-order mark; save it as UTF-8 without one."
             )
 
 
@@ -192,15 +189,15 @@ def _task(line: bytes, number: int, problems: _Problems) -> Task | None:
     try:
         record = read_json(line.rstrip(), max_bytes=MAX_LINE)
     except NotSerializable as error:
-        problems.form = " A task is one JSON object on a line of its own."  # the file may be one large list
-        # a line is one line: the parser's own line number would send the reader to the wrong one
+        problems.form = " Write each task as one JSON object on its own line."
+        # the parser's line number counts within this line and would mislead
         problems.add(number, f"not JSON: {error}".replace(" at line 1 column", " at column"))
         return None
     return _read_task(record, lambda problem: problems.add(number, problem))
 
 
 def _read_task(record: object, report: Callable[[str], None]) -> Task | None:
-    """Read one task, or report each of its wrong fields and give None."""
+    """Read one task; report each wrong field and return None if there are any."""
     if not isinstance(record, dict):
         report(f"expected an object with an id and an input, got {shown(record)}")
         return None
@@ -220,12 +217,12 @@ def _read_task(record: object, report: Callable[[str], None]) -> Task | None:
 
 
 def _spell_out(task: dict[str, JsonValue]) -> list[str]:
-    """Put the long forms of `input` and `environment` in place of short ones; gives what is wrong with them.
+    """Replace short forms of `input` and `environment` by long ones; return the problems.
 
-    Task files may also say `world`, as recordings do.
+    Task files may also use `world`, as recordings do.
     """
     twice = {"environment", "world"} <= task.keys()
-    wrong = ["environment: is given twice, also as 'world'"] if twice else []
+    wrong = ["environment: given twice, also as 'world'"] if twice else []
     for name, spell_out in (("input", _input), ("environment", _environment), ("world", _environment)):
         if name in task:
             try:
@@ -263,8 +260,8 @@ def _environment(value: JsonValue) -> JsonValue:
     if isinstance(environment := value.get("name"), str) and not environment.strip():
         raise NotSerializable(f"expected 'name', 'name:7' or an object with a name, got {shown(environment)}")
     variant = value.get("variant", value.get("seed", 0))
-    if isinstance(variant, int) and not 0 <= variant < 2**63:  # what every store and generator takes
-        raise NotSerializable(f"a variant is 0 to 2**63 - 1, got {shown(variant)}")
+    if isinstance(variant, int) and not 0 <= variant < 2**63:  # the range of all stores and generators
+        raise NotSerializable(f"a variant must be 0 to 2**63 - 1, got {shown(variant)}")
     return value
 
 
@@ -274,11 +271,11 @@ _Holds = Callable[[str], bool]
 
 
 def select_tasks(tasks: Sequence[Task], expression: str) -> list[Task]:
-    """The tasks that an expression names, in their order.
+    """Return the tasks that an expression selects, in order.
 
     Raises:
-        UserError: it cannot be read.
-        NoTaskSelected: it names none.
+        UserError: the expression is malformed.
+        NoTaskSelected: it selects none.
     """
     holds = _Expression(expression).read()
     selected = [task for task in tasks if holds(task.id.casefold())]
@@ -289,7 +286,7 @@ def select_tasks(tasks: Sequence[Task], expression: str) -> list[Task]:
 
 
 def selectable(name: str) -> bool:
-    """Whether a task's id can stand in an expression."""
+    """Return whether a task's ID can be used in an expression."""
     return _PIECES.fullmatch(name) is not None and name.casefold() not in _OPERATORS
 
 
@@ -302,7 +299,7 @@ class _Expression:
     def read(self) -> _Holds:
         holds = self._any()
         if self._left:
-            raise self._wrong(f"{self._left[0]!r} stands where 'and' or 'or' is expected")
+            raise self._wrong(f"{self._left[0]!r} found, 'and' or 'or' expected")
         return holds
 
     def _any(self) -> _Holds:
@@ -328,7 +325,7 @@ class _Expression:
             return inner
         if not self._left or self._left[0].casefold() in _OPERATORS:
             token = repr(self._left[0]) if self._left else "its end"
-            raise self._wrong(f"{token} stands where a word is expected")
+            raise self._wrong(f"{token} found, a word expected")
         word = self._left.pop(0).casefold()
         return lambda name: word in name
 
@@ -339,4 +336,4 @@ class _Expression:
         return False
 
     def _wrong(self, why: str) -> UserError:
-        return UserError(f"-k {self._text!r}: {why}; write words, and, or, not, ( ). Nothing was run.")
+        return UserError(f"-k {self._text!r}: {why}; use words, and, or, not, ( ). Nothing was run.")

@@ -1,9 +1,8 @@
-"""`dreamgym.lock`: which tools each graph had, and with what effect, when somebody last looked.
+"""`dreamgym.lock`: the tools of each graph and their effects, as last accepted.
 
-One line for each tool, sorted by graph and name, so that a review sees what a change of the agent or of an
-MCP server added. The digest covers name, argument schema and annotations, not descriptions: those change
-often and decide nothing. A tool that is new or differs stops a run; `[tools]` in dreamgym.toml wins over the
-effects here.
+One line per tool, sorted by graph and name, so that a review shows what a change of the agent or of an MCP
+server added. The digest covers name, argument schema and annotations, not descriptions, which change often
+and decide nothing. A new or changed tool stops a run; `[tools]` in dreamgym.toml overrides the effects here.
 """
 
 import json
@@ -34,19 +33,19 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class DecidedBy(StrEnum):
-    """Who said a tool's effect."""
+    """The source of a tool's effect."""
 
     USER = "user"  # dreamgym.toml, or `init --confirm`
     AUTHOR = "author"  # `@effect` on the tool
     GUESS = "guess"  # by `init`; never `pure` or `control`
-    NOBODY = "nobody"  # a run met it and was stopped; `init --update` makes it a guess
+    NOBODY = "nobody"  # a run found it and was stopped; `init --update` makes it a guess
 
 
 _BY_SOURCE = {"declared": DecidedBy.USER, "decorator": DecidedBy.AUTHOR}
 
 
 class LockDiffers(UserError):
-    """The graph's tools are not those of the lock."""
+    """The graph's tools differ from the lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +54,9 @@ class LockedTool:
 
     Attributes:
         name: a tool's name, or `module:function`.
-        digest: of name, argument schema and annotations; see `tool_digest`.
-        server: of an MCP tool: the server's name, host or command; else empty.
-        at_run_time: the agent makes it while it runs: it is not there when the graph is loaded.
+        digest: digest of name, argument schema and annotations; see `tool_digest`.
+        server: name, host or command of an MCP tool's server; else empty.
+        at_run_time: the agent creates it during a run, after the graph is loaded.
     """
 
     name: str
@@ -68,7 +67,7 @@ class LockedTool:
     at_run_time: bool = False
 
     def line(self) -> str:
-        """The line in the file."""
+        """Return the line in the file."""
         name = self.name if _BARE.fullmatch(self.name) else _text(self.name)
         server = f"server = {_text(self.server)}, " if self.server else ""
         later = ", at_run_time = true" if self.at_run_time else ""
@@ -79,7 +78,7 @@ class LockedTool:
 def locked_tool(
     spec: ToolSpec, annotations: Mapping[str, object] | None = None, server: str = ""
 ) -> LockedTool:
-    """The line of a tool as it is now."""
+    """Return the line of a current tool."""
     decided_by = _BY_SOURCE.get(spec.source, DecidedBy.GUESS)
     return LockedTool(
         spec.name, tool_digest(spec.name, spec.args_schema, annotations), spec.effect, decided_by, server
@@ -87,13 +86,13 @@ def locked_tool(
 
 
 def tool_digest(name: str, schema: Mapping[str, Any], annotations: Mapping[str, object] | None = None) -> str:
-    """Digest of what decides how a tool may be called; the same whatever its descriptions say."""
+    """Return the digest of a tool's name, schema and annotations, without descriptions."""
     hints = {str(key): value for key, value in (annotations or {}).items() if isinstance(value, bool)}
     return digest([name, _without_prose(schema), hints])[:_DIGITS]
 
 
 def read_lock(path: Path) -> Lock | None:
-    """The lines of a lock; None if there is no such file.
+    """Return the lines of a lock; None if the file does not exist.
 
     Raises:
         UserError: the file is not a lock of this version, or a guess in it says `pure` or `control`.
@@ -107,7 +106,7 @@ def read_lock(path: Path) -> Lock | None:
     try:
         document = tomllib.loads(text)
         if document.get("version") != 1:
-            raise ValueError(f"version {document.get('version')}, and 1 was expected")
+            raise ValueError(f"version {document.get('version')}, expected 1")
         return {
             graph: {name: _read(name, row) for name, row in rows.items()}
             for graph, rows in document.get("graphs", {}).items()
@@ -120,7 +119,7 @@ def read_lock(path: Path) -> Lock | None:
 
 
 def write_lock(path: Path, graph: str, tools: Iterable[LockedTool]) -> None:
-    """Put a graph's lines into a lock; those of other graphs, and of what appears at run time, stay.
+    """Write a graph's lines; those of other graphs and of run-time tools stay.
 
     Raises:
         UserError: the lock cannot be read (see `read_lock`) or written.
@@ -131,13 +130,13 @@ def write_lock(path: Path, graph: str, tools: Iterable[LockedTool]) -> None:
 
 
 def add_to_lock(path: Path, graph: str, tools: Iterable[LockedTool]) -> None:
-    """Add lines to a graph's, and change none.
+    """Add lines to a graph; a line of the same name is replaced.
 
     Raises:
         UserError: the lock cannot be read or written.
     """
     lock = read_lock(path) or {}
-    _write(path, {**lock, graph: {tool.name: tool for tool in tools} | dict(lock.get(graph, {}))})
+    _write(path, {**lock, graph: dict(lock.get(graph, {})) | {tool.name: tool for tool in tools}})
 
 
 def _accepted(tool: LockedTool) -> LockedTool:
@@ -145,10 +144,9 @@ def _accepted(tool: LockedTool) -> LockedTool:
 
 
 def differences(before: Mapping[str, LockedTool], tools: Iterable[LockedTool]) -> list[str]:
-    """What is new or changed, a line each.
+    """Return each new or changed tool as a line.
 
-    A tool of the project itself that dreamgym.toml names is known: effects that a person decided are theirs
-    to change.
+    A project's own tool that dreamgym.toml lists is known: its effect is the user's decision.
     """
     tools = sorted(tools, key=lambda tool: tool.name)
     decided = {tool.name for tool in tools if tool.decided_by is DecidedBy.USER and not tool.server}
@@ -177,21 +175,22 @@ def differences(before: Mapping[str, LockedTool], tools: Iterable[LockedTool]) -
 
 
 def appeared(tool: LockedTool) -> str:
-    """The line of `differences` for a tool that an agent made while it ran."""
-    return f"+ {tool.name}: new, {tool.effect} (made while the agent ran)"
+    """Return the line of `differences` for a tool that an agent created during a run."""
+    server = f" of the server {tool.server}" if tool.server else ""
+    return f"+ {tool.name}: new, {tool.effect}{server} (created during the run)"
 
 
 def check_lock(path: Path, graph: str, tools: Iterable[LockedTool], *, writes: bool) -> list[str]:
-    """Compare a graph's tools with its lock; the notes for the person who runs it.
+    """Compare a graph's tools with its lock; return notes for the user.
 
     Args:
-        path: of the lock.
-        graph: the name under which the lock has them.
-        tools: the graph's tools as they are now.
-        writes: write a missing lock, and effects that dreamgym.toml has changed. In CI nothing is written.
+        path: path of the lock.
+        graph: the graph's name in the lock.
+        tools: the graph's current tools.
+        writes: write a missing lock, and changed effects of dreamgym.toml; False in CI.
 
     Raises:
-        LockDiffers: a tool is new or changed; the message lists each and names the command that accepts it.
+        LockDiffers: a tool is new or changed; lists each, and the command that accepts them.
         UserError: see `read_lock`.
     """
     tools = list(tools)
@@ -204,14 +203,14 @@ def check_lock(path: Path, graph: str, tools: Iterable[LockedTool], *, writes: b
             return [f"{path.name} has no tools of {graph}{hold}. Commit one: dreamgym-kit init --update"]
         try:
             write_lock(path, graph, tools)
-        except RunDirectoryError as error:  # a project that may only be read
+        except RunDirectoryError as error:  # a read-only project
             return [f"{path.name} was not written{hold}: {error}"]
         return [f"wrote {len(tools)} tools of {graph} to {path.name}{hold}. Commit it"]
     if lines := differences(before, tools):
         listed = "\n  ".join(lines)
         raise LockDiffers(
             f"{path}: the tools of {graph} differ from it; nothing was run.\n  {listed}\n"
-            "If that is right: dreamgym-kit init --update"
+            "To accept them: dreamgym-kit init --update"
         )
     expected = {tool.name for tool in before.values() if not tool.at_run_time}
     gone = sorted(expected - {tool.name for tool in tools})
@@ -221,7 +220,7 @@ def check_lock(path: Path, graph: str, tools: Iterable[LockedTool], *, writes: b
 
 
 def confirm_lock(path: Path, effects: Mapping[str, Effect]) -> int:
-    """Make every guess in a lock the user's, with the effects that dreamgym.toml says; gives their number.
+    """Confirm every guess in a lock, with the effects of dreamgym.toml; return their number.
 
     Raises:
         UserError: see `read_lock`.
@@ -246,7 +245,7 @@ def _confirmed(tool: LockedTool, effects: Mapping[str, Effect]) -> LockedTool:
 
 
 def _write(path: Path, lock: Lock) -> None:
-    """Write a lock, whole or not at all; a file that says the same already is left alone."""
+    """Write a lock atomically; a file with the same content is not touched."""
     text = _HEAD
     for graph, tools in sorted(lock.items()):
         lines = [tools[name].line() for name in sorted(tools)]
@@ -256,25 +255,25 @@ def _write(path: Path, lock: Lock) -> None:
         if path.read_bytes() == data:
             return
     except OSError:
-        pass  # not there yet, or what writing it will say
+        pass  # absent; other errors appear on writing
     write_atomically(path, data)
 
 
 def _read(name: str, row: Mapping[str, Any]) -> LockedTool:
     decided_by, effect = DecidedBy(row["decided_by"]), Effect(row["effect"])
     if decided_by in (DecidedBy.GUESS, DecidedBy.NOBODY) and effect.runs_in_dream:
-        raise ValueError(f"{name}: a guess is never '{effect}'")
+        raise ValueError(f"{name}: a guess cannot be '{effect}'")
     later = row.get("at_run_time", False) is True
     return LockedTool(name, str(row["digest"]), effect, decided_by, str(row.get("server", "")), later)
 
 
 def _text(value: str) -> str:
-    """A TOML string: JSON's escapes are valid in it, but for pairs of surrogates, and DEL needs one."""
+    """Return a TOML string: JSON's escapes are valid, except surrogate pairs, and DEL needs one."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _without_prose(schema: Any) -> Any:
-    """A JSON schema without titles, descriptions and examples; properties of these names are kept."""
+    """Return a JSON schema without titles, descriptions and examples; properties with these names stay."""
     if isinstance(schema, list):
         return [_without_prose(item) for item in schema]
     if not isinstance(schema, Mapping):
@@ -292,4 +291,4 @@ def _without_prose(schema: Any) -> Any:
 
 _PROSE = frozenset({"title", "description", "examples", "$comment"})
 _NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-_DATA = frozenset({"enum", "const", "default", "required"})  # their words are values
+_DATA = frozenset({"enum", "const", "default", "required"})  # their content is data

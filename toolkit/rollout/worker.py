@@ -1,8 +1,8 @@
-"""A worker's side: takes frames, gives frames, and runs what they ask for on an event loop of its own.
+"""A worker's side: it receives and sends frames, and runs the requested episodes on its own event loop.
 
-Whatever carries the frames (a socket, an actor of Ray) calls `take` from any thread and hands on what comes.
-No exception gets out, whatever an episode does: KeyboardInterrupt and SystemExit of somebody's code become
-data, and a `sys.exit()` in a task of the agent's does not end the loop.
+The channel (a socket, a Ray actor) calls `take` from any thread and passes on what is sent. No exception
+leaves the worker: KeyboardInterrupt and SystemExit of an agent's code become data, and a `sys.exit()` in a
+task of the agent does not end the loop.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ from dreamgym_kit.types import Episode, error_line
 
 
 def _failure(text: str, *, user: bool = False) -> bytes:
-    """An answer that says what went wrong; a mistake of the user's is told from one of ours."""
+    """Return an answer with an error text; `user` marks a mistake of the user."""
     return spelled({"error": text, "user": user})
 
 
@@ -59,38 +59,38 @@ _CANCELLED = _failure("its task in the worker was cancelled")
 
 @dataclass(kw_only=True)
 class WorkerContext:
-    """What an open worker stands on: who runs its episodes, and what it can do beside that.
+    """An open worker's runner and its other functions.
 
     Attributes:
-        runner: runs its episodes.
-        warnings: what a person should know of how it was opened.
+        runner: runs the worker's episodes.
+        warnings: warnings for the user about opening it.
     """
 
     runner: EpisodeRunner
     warnings: Sequence[str] = ()
 
     def report(self, episode: str) -> Mapping[str, Any]:  # noqa: ARG002
-        """Give and forget what goes with an episode's result: its turns, strays, notes and gone."""
+        """Return and remove the extras of an episode's result: turns, strays, notes and gone."""
         return {}
 
     def last(self) -> Mapping[str, JsonValue]:
-        """Facts that the driver wants when all is done; strays and notes among them."""
+        """Return the last facts for the driver, including strays and notes."""
         return {}
 
     async def prepare(self, message: Mapping[str, Any]) -> None:
         """Begin another collection of episodes.
 
-        `message` has its `label`, `seed` and `scope`, the `weights` that the driver serves, where those
-        change, and all `tasks` that came since the worker was opened.
+        `message` has its `label`, `seed` and `scope`; the `weights` of the driver's server, if they changed;
+        and all `tasks` that were added since the worker was opened.
         """
 
 
 Opener = Callable[[Mapping[str, Any], EventSink, RunBudget], AbstractAsyncContextManager[WorkerContext]]
-"""Opens a worker: `given` of the spec, who hears its events, what it is charged to. Named in the spec."""
+"""Opens a worker from the spec's `given`, an event sink and a budget. The spec names it."""
 
 
 def kit_version() -> str:
-    """The version of the kit that this process runs."""
+    """Return the version of the kit in this process."""
     try:
         return version("dreamgym-kit")
     except PackageNotFoundError:
@@ -98,9 +98,9 @@ def kit_version() -> str:
 
 
 class WorkerEvents:
-    """Implements `interfaces.EventSink`: keeps what each episode told until its answer goes. Thread-safe.
+    """Implements `interfaces.EventSink`: stores an episode's events until its answer is sent. Thread-safe.
 
-    What cannot wait for that is told to the driver at once.
+    Urgent events are sent to the driver at once.
     """
 
     def __init__(self, ask: Ask) -> None:
@@ -115,12 +115,12 @@ class WorkerEvents:
             self._by_episode.setdefault(str(facts.get("episode", "")), []).append((kind, plain))
 
     def executed(self, episode: Episode) -> None:
-        """Tell of a real call; it is in the driver's journal once this returns."""
-        with suppress(ConnectionError):  # nobody is there any more who keeps a journal
+        """Report a real call; it is in the driver's journal when this returns."""
+        with suppress(ConnectionError):  # the driver is gone, and its journal with it
             self._ask(request("executed", episode=episode_to_record(episode)))
 
     def take(self, episode: str) -> tuple[Event, ...]:
-        """What an episode told so far; it is not kept any longer."""
+        """Return and remove an episode's events so far."""
         with self._lock:
             return tuple(self._by_episode.pop(episode, ()))
 
@@ -130,13 +130,13 @@ def _import_as_driver(paths: Sequence[str]) -> None:
 
 
 class EpisodeWorker:
-    """One worker. `run` holds a thread until `stop`; `take` may be called from any other.
+    """One worker. `run` uses its thread until `stop`; other threads may call `take`.
 
     Args:
-        send: hands a frame to the driver, from any thread.
-        adopt: is given the driver's module search path, before anything of the user's is imported.
-        answer_s: seconds after which the driver is taken for gone where it does not answer; None: whoever
-            carries the frames knows.
+        send: sends a frame to the driver, from any thread.
+        adopt: called with the driver's module search path before user code is imported.
+        answer_s: seconds without an answer after which the driver counts as gone; None: the channel detects
+            it.
     """
 
     def __init__(
@@ -156,16 +156,16 @@ class EpisodeWorker:
         self._place: _Open | None = None
 
     def run(self) -> None:
-        """Serve until `stop`; nothing that an episode raises ends it."""
+        """Serve until `stop`; no exception of an episode ends it."""
         run_to_end(self._serve(), StopSwitch())
 
     def stop(self) -> None:
-        """End `run`; what is open is closed first."""
+        """End `run` after closing the open worker."""
         self._ready.wait()
         self._loop.call_soon_threadsafe(self._ended.set)
 
     def take(self, frame: bytes) -> None:
-        """Take a frame of the driver's; what a request came to is sent later."""
+        """Handle a frame from the driver; the result of a request is sent later."""
         kind, number, message = unframed(frame)
         if kind == ANSWER:
             if (question := self._questions.pop(number, None)) is not None:
@@ -182,7 +182,7 @@ class EpisodeWorker:
 
     def _send_result(self, number: int, working: "Future[bytes]") -> None:
         del self._requests[number]
-        # cancelled: by the driver, or by code of the agent's that cancels every task it finds
+        # cancelled by the driver, or by agent code that cancels every task
         self._send(framed(RESULT, number, _CANCELLED if working.cancelled() else working.result()))
 
     def _ask(self, question: bytes) -> bytes:
@@ -223,7 +223,7 @@ class EpisodeWorker:
             case "episode":
                 return await self._place.episode(JOBS.read(message["job"]))
             case "prepare":
-                await self._place.apart(self._place.context.prepare(message))
+                await self._place.run_in_context(self._place.context.prepare(message))
                 return spelled({})
             case "close":
                 place, self._place = self._place, None
@@ -243,7 +243,7 @@ class EpisodeWorker:
 
 
 class _Open:
-    """What is open in a worker; opened and closed in one task, as context managers of users' want it."""
+    """An open worker; opened and closed in one task, as users' context managers require."""
 
     def __init__(self, spec: WorkerSpec, ask: Ask) -> None:
         self._spec, self._events = spec, WorkerEvents(ask)
@@ -258,24 +258,24 @@ class _Open:
         self.context: WorkerContext
 
     async def opened(self) -> WorkerContext:
-        """Wait until it is open; raises what opening raised."""
+        """Wait until it is open; raises the error of opening."""
         self.context = await asyncio.shield(self._ready)
         return self.context
 
     async def close(self) -> dict[str, Any]:
-        """Close it and give the last facts."""
+        """Close it and return the last facts."""
         self._closing.set()
         await asyncio.wait({self._keeper})
         return self._last
 
-    async def apart(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Do something with the context variables of when all was opened."""
+    async def run_in_context(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine with the context variables of the opening."""
         return await asyncio.create_task(work, context=self._variables.copy())
 
     async def episode(self, job: Job) -> bytes:
-        """Run one and tell what came of it."""
+        """Run an episode and return its encoded result."""
         stop, context = StopSwitch(), self.context
-        episode = await self.apart(run_bounded(context.runner, job, stop, self._spec.limit_s))
+        episode = await self.run_in_context(run_bounded(context.runner, job, stop, self._spec.limit_s))
         result = EpisodeResult(
             episode=episode,
             events=self._events.take(job.episode),
@@ -302,6 +302,6 @@ class _Open:
                 self._last = dict(context.last())
         except BaseException as error:  # noqa: BLE001  whoever waits for it hears of it
             if not self._ready.done():
-                # in another error's place: a future takes no StopIteration, nor what is no Exception
+                # wrapped: a future cannot raise StopIteration or a BaseException
                 failed = RuntimeError(f"a worker could not be opened: {error_line(error)}")
                 self._ready.set_exception(error if isinstance(error, UserError) else failed)

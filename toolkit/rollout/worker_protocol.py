@@ -1,24 +1,23 @@
-"""What a driver and its workers say to each other: frames over a channel, whatever carries them.
+"""The protocol between a driver and its workers: frames over any channel.
 
-A frame is a kind, a number and a message: a request of the driver's and the worker's answer to it, a
-question of the worker's and the driver's answer, or the driver's word that it no longer waits for the answer
-to a request, which ends the episode. A message is JSON:
+A frame is a kind, a number and a message: a driver's request and the worker's answer, a worker's question and
+the driver's answer, or the driver's cancellation of a request, which ends the episode. A message is JSON:
 
-    open     the spec: who opens what a runner stands on, with which facts      -> facts of the worker
-    episode  a task, its sibling's number and attempt                           -> `EpisodeResult`
-    prepare  what a collection of episodes begins with: weights, tasks, a seed  -> nothing
-    close    nothing                                                            -> last facts, strays
+    open     the spec: the function that opens a worker, and its arguments -> facts of the worker
+    episode  a task, the numbers of its repeat and attempt                 -> `EpisodeResult`
+    prepare  start of a collection of episodes: weights, tasks, a seed     -> nothing
+    close    nothing                                                       -> last facts, strays
 
-An answer is never an exception: what went wrong is in it as text, and whose fault it was. No secret is sent;
-a worker finds those it needs in its own environment.
+An answer is never an exception: it has the error's text and whether it is the user's mistake. No secret is
+sent; a worker reads secrets from its own environment.
 
-One budget holds for all workers: they ask (`RemoteBudget`), the driver counts (`BudgetServer`, one for each).
-Every call and every dollar is counted where the limit is, before it is spent, so the limits hold as they hold
-in one process: calls are never passed, dollars by at most what was in flight. Where a run has no limit nobody
-is asked. What a worker that was lost had reserved and not spent is given back. Where the tools are real every
-call is asked for, limit or not: a worker that was given up while it still lives (a frozen machine, a broken
-line) gets no answer, or a no, and calls nothing any more. On the same way it says that a real call was
-executed, and waits until that is in the driver's journal.
+One budget limits all workers: they ask (`RemoteBudget`), the driver counts (`BudgetServer`, one per worker).
+Every call and dollar is counted at the driver before it is spent, so the limits hold as in one process: calls
+are never exceeded, dollars at most by the calls in flight. Without a limit workers do not ask. A lost
+worker's unspent reservations are released. With real tools every call is asked for, even without a limit: a
+worker that was given up but still lives (a frozen machine, a broken line) gets no answer or a refusal, and
+makes no more calls. In the same way it reports an executed real call and waits until the driver's journal has
+it.
 """
 
 import asyncio
@@ -50,35 +49,35 @@ CANCEL = b"x"
 _HEAD = struct.Struct(">cQ")
 Event = tuple[str, Mapping[str, JsonValue]]
 Ask = Callable[[bytes], bytes]
-"""Puts a question to the driver and waits for the answer; from any thread."""
+"""Sends a question to the driver and waits for the answer; thread-safe."""
 
 _spell = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 def framed(kind: bytes, number: int, message: bytes) -> bytes:
-    """A frame of `kind`; the answer to a frame bears its number."""
+    """Return a frame of `kind`; the answer to a frame has its number."""
     return _HEAD.pack(kind, number) + message
 
 
 def unframed(frame: bytes) -> tuple[bytes, int, bytes]:
-    """Kind, number and message of a frame."""
+    """Return kind, number and message of a frame."""
     return *_HEAD.unpack_from(frame), frame[_HEAD.size :]
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """What a worker is opened with; plain JSON, the same for all workers of a run, and no secret in it.
+    """The spec that opens a worker: plain JSON, the same for all workers of a run, without secrets.
 
-    The last five are filled in by `DistributedRunner`.
+    `DistributedRunner` sets the last five.
 
     Attributes:
         opener: "module:function" in the worker's own installation; see `worker.Opener`.
-        given: what the opener is given.
-        lanes: episodes that it runs at once.
-        limit_s: wall time of an episode, grace included, after which the worker ends it; None: no end.
-        paths: what the driver's `sys.path` is; empty: the worker's stays as it is.
-        kit: the version of the kit that the driver runs; a worker of another one refuses.
-        every_call: each call is asked for, limit or not: the tools are real.
+        given: the opener's argument.
+        lanes: concurrent episodes.
+        limit_s: maximum seconds of an episode, including grace; None: no limit.
+        paths: the driver's `sys.path`; empty: the worker keeps its own.
+        kit: the driver's version of the kit; workers of another version refuse.
+        every_call: ask for each call, even without a limit, because tools are real.
     """
 
     opener: str
@@ -94,15 +93,15 @@ class WorkerSpec:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeResult:
-    """What came of one episode in a worker.
+    """The result of one episode in a worker.
 
     Attributes:
-        events: what was heard meanwhile, in order.
-        turns: what the policy said.
+        events: events of the episode, in order.
+        turns: the policy's turns.
         strays: refused calls that belonged to no episode, since the last answer.
-        notes: what a person should know.
-        interrupted: somebody's code raised KeyboardInterrupt: the run is to be stopped.
-        gone: why the policy's server is there no more: (kind, text); else empty.
+        notes: notes for the user.
+        interrupted: user code raised KeyboardInterrupt: stop the run.
+        gone: why the policy's server is gone: (kind, text); else empty.
     """
 
     episode: Episode
@@ -120,7 +119,7 @@ _RESULTS = Codec(EpisodeResult, nested=(EPISODES,))
 
 
 def spelled(message: Mapping[str, Any]) -> bytes:
-    """A message in bytes.
+    """Encode a message.
 
     Raises:
         NotSerializable: a value in it has no JSON form.
@@ -132,45 +131,45 @@ def spelled(message: Mapping[str, Any]) -> bytes:
 
 
 def read(message: bytes) -> dict[str, Any]:
-    """A message that `spelled` made: by our own process, so the plain parser will do."""
+    """Decode a message of `spelled`; our own processes made it, so the plain parser is enough."""
     record = read_own_json(message)
     if not isinstance(record, dict):
-        raise NotSerializable("a message is an object")
+        raise NotSerializable("a message must be an object")
     return record
 
 
 def request(do: str, **facts: Any) -> bytes:
-    """A request, one of those above."""
+    """Encode a request of the table above."""
     return spelled({"do": do, **facts})
 
 
 def open_request(spec: WorkerSpec) -> bytes:
-    """Ask a worker to open what it runs episodes on."""
+    """Encode the request to open a worker."""
     return request("open", spec=SPECS.write(spec))
 
 
 def episode_request(job: Job) -> bytes:
-    """Ask a worker to run an episode."""
+    """Encode the request to run an episode."""
     return request("episode", job=JOBS.write(job))
 
 
 def result_to_bytes(result: EpisodeResult) -> bytes:
-    """What came of an episode, as the answer to its request.
+    """Encode an episode's result as the answer to its request.
 
     Raises:
-        NotSerializable: the episode holds a value without JSON form.
+        NotSerializable: the episode has a value without JSON form.
     """
-    canonical(result.episode.final)  # the digest leaves it out: what cannot be written is refused here
+    canonical(result.episode.final)  # not part of the digest, so check here that it can be written
     events = tuple((kind, dict(facts)) for kind, facts in result.events)
     return spelled(_RESULTS.write(replace(result, events=events)))
 
 
 def result_from_bytes(answer: bytes) -> EpisodeResult:
-    """Read what `result_to_bytes` wrote.
+    """Decode the bytes of `result_to_bytes`.
 
     Raises:
-        NotSerializable: it is something else.
-        RuntimeError: the worker failed; says how.
+        NotSerializable: not a result.
+        RuntimeError: the worker failed; has its error.
     """
     record = read(answer)
     if "error" in record:
@@ -179,7 +178,7 @@ def result_from_bytes(answer: bytes) -> EpisodeResult:
 
 
 class WorkerLink:
-    """The driver's end of a channel: requests, and what the worker asks meanwhile, which `budget` answers."""
+    """The driver's end of a channel: sends requests; `budget` answers the worker's questions."""
 
     def __init__(self, channel: WorkerChannel, budget: "BudgetServer") -> None:
         self.channel, self.budget = channel, budget
@@ -187,13 +186,13 @@ class WorkerLink:
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
         self._lost = ""
         self._reading = asyncio.create_task(self._read())
-        self._cancelling: set[asyncio.Task[None]] = set()  # a loop holds its tasks only weakly
+        self._cancelling: set[asyncio.Task[None]] = set()  # a loop keeps only weak references to tasks
 
     async def call(self, request: bytes) -> bytes:
-        """Put a request and wait for its answer; any number at once. Cancelled, it is cancelled there, too.
+        """Send a request and wait for its answer; any number at once. Cancelling also cancels it there.
 
         Raises:
-            WorkerLost: it is no more, or cannot be reached; what it was asked may or may not have been done.
+            WorkerLost: it ended or is unreachable; the request may or may not have been done.
         """
         if self._lost:
             raise WorkerLost(self._lost)
@@ -204,7 +203,7 @@ class WorkerLink:
             await self.channel.send([framed(REQUEST, number, request)])
             return await answer
         except asyncio.CancelledError:
-            # not waited for: the caller's time may be up, and a worker that hangs takes no frames
+            # not awaited: the caller may be out of time, and a hanging worker accepts no frames
             cancelling = asyncio.create_task(self._cancel(number))
             self._cancelling.add(cancelling)
             cancelling.add_done_callback(self._cancelling.discard)
@@ -217,12 +216,12 @@ class WorkerLink:
             await self.channel.send([framed(CANCEL, number, b"")])
 
     async def facts(self, request: bytes, limit_s: float, origin: Sequence[str] = ()) -> dict[str, Any]:
-        """The facts of an answer that is no episode; `origin`: lines that end an error.
+        """Send a request and return the facts of its answer; `origin`: lines appended to an error.
 
         Raises:
-            UserError: the worker said what a person did wrong.
+            UserError: the worker reported a mistake of the user.
             RuntimeError: it failed otherwise.
-            TimeoutError: it has not answered for so long.
+            TimeoutError: no answer within `limit_s` seconds.
             WorkerLost: as `call`.
         """
         record = read(await asyncio.wait_for(self.call(request), limit_s))
@@ -232,9 +231,9 @@ class WorkerLink:
         raise UserError(text) if record["user"] else RuntimeError(text)
 
     async def end(self) -> None:
-        """End the process, whatever it does; twice does no harm. Waiting calls raise `WorkerLost`.
+        """Kill the process; safe to call twice. Waiting calls raise `WorkerLost`.
 
-        Nothing more is charged to the budget, whether the process can be ended or not.
+        The budget accepts no more charges, even if the process cannot be killed.
         """
         self.budget.close()
         await self.channel.end()
@@ -266,7 +265,7 @@ class WorkerLink:
 
 
 class BudgetServer:
-    """The driver's side for one worker. Thread-safe; knows nothing but numbers, so it may live anywhere."""
+    """The driver's budget for one worker. Thread-safe; it uses numbers only."""
 
     def __init__(self, budget: RunBudget, on_executed: Callable[[Episode], None] = lambda _: None) -> None:
         self._budget, self._on_executed = budget, on_executed
@@ -284,7 +283,7 @@ class BudgetServer:
             return spelled({"spent": spent.what, "limit": spent.limit})
 
     def close(self) -> None:
-        """The worker is no more, or is not to be heard any more: what it had reserved is free again."""
+        """Release the worker's reservations: it ended or was given up."""
         self._closed = True
         with self._lock:
             left, self._open = list(self._open.values()), {}
@@ -292,7 +291,7 @@ class BudgetServer:
             self._budget.refund(reservation)
 
     def _answered(self, do: str, message: dict[str, Any]) -> dict[str, Any]:
-        if do == "executed":  # also of a worker that was given up: it happened
+        if do == "executed":  # also from a worker that was given up: the call happened
             self._on_executed(episode_from_record(message["episode"]))
             return {}
         if do == "reserve":
@@ -316,13 +315,13 @@ class BudgetServer:
 
 
 class RemoteBudget(RunBudget):
-    """The driver's budget in a worker, which itself counts only what has no limit. Thread-safe.
+    """The driver's budget in a worker, which itself counts only unlimited amounts. Thread-safe.
 
     Args:
         ask: reaches the driver's `BudgetServer`.
-        calls: the run's limit; None is no limit, and then nobody is asked about calls.
-        usd: the same for dollars.
-        every_call: ask before each call though there is no limit: it is a real one.
+        calls: the run's limit of calls; None: no limit, no questions.
+        usd: the run's limit of dollars; None: no limit, no questions.
+        every_call: ask before each call even without a limit, because calls are real.
     """
 
     def __init__(self, ask: Ask, *, calls: int | None, usd: float | None, every_call: bool = False) -> None:
@@ -334,7 +333,7 @@ class RemoteBudget(RunBudget):
         """See `RunBudget.before_call`.
 
         Raises:
-            WorkerDetached: the driver has given this worker up.
+            WorkerDetached: the driver gave this worker up.
         """
         if self._calls_limited or self._every_call:
             self._exchange("reserve", calls=1, usd=0.0, at_once=True)
@@ -367,7 +366,7 @@ class RemoteBudget(RunBudget):
     def _exchange(self, do: str, **facts: Any) -> dict[str, Any]:
         try:
             reply = read(self._ask(request(do, **facts)))
-        except ConnectionError:  # no failure of the tool that is asked for: nobody can say whether it may run
+        except ConnectionError:  # not a tool failure: it is unknown whether the call may run
             raise WorkerDetached from None
         if "closed" in reply:
             raise WorkerDetached

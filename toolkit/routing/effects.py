@@ -1,8 +1,8 @@
-"""What a tool does to its world: declared by its author, known from the framework, or guessed.
+"""A tool's effect on its environment: declared by its author, known from the framework, or guessed.
 
-A guess is a starting point for the person who reads `dreamgym.toml`. It never says `pure` or
-`control`: those two run for real in a dream, so a person has to say them. Unknown is `destructive`.
-What is declared belongs to one object and to what runs under it: neither a namesake nor a wrapper has it.
+A guess is a starting point for the user who edits `dreamgym.toml`. It is never `pure` or `control`: these run
+for real in a dream, so the user must declare them. Unknown tools are `destructive`. A declaration belongs to
+one object and the code it runs: not to a tool of the same name, nor to a wrapper.
 """
 
 import functools
@@ -54,7 +54,7 @@ _DESTROYS = frozenset(
     """,
     )
 )
-# Verbs that are as often the name of a thing: what stands beside them says which of the two is meant.
+# Verbs that are also nouns: the neighboring words decide.
 _NOUNS = frozenset(
     re.findall(
         r"\w+",
@@ -68,11 +68,11 @@ _NOUNS = frozenset(
     )
 )
 _MAKES = frozenset({"apply", "create", "initiate", "make", "schedule", "start", "submit"})
-_GONE = frozenset(  # once made, it cannot be taken back
+_GONE = frozenset(  # created objects that cannot be undone
     {"charge", "email", "mail", "order", "payment", "payments", "purchase", "refund", "refunds", "sms"}
     | {"transfer", "transfers", "wire"}
 )
-_FACTS = frozenset(  # what is told of a thing: "order_status" asks for it, whatever verb "order" is as well
+_FACTS = frozenset(  # attributes: "order_status" reads, although "order" is also a verb
     {"balance", "contents", "count", "details", "history", "info", "information", "list", "metadata", "query"}
     | {"results", "schema", "search", "stats", "statistics", "status", "summary"}
 )
@@ -85,7 +85,7 @@ _ROUTE = re.compile(r"\b(GET|HEAD|POST|PUT|PATCH|DELETE)\b\s+[`'\"]?(?:https?:/)
 _PART = re.compile(r"__|[./:\s]+")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _ACTS = _WRITES | _DESTROYS
-# LangChain's own, whose names and descriptions have no verb
+# LangChain's tools whose names and descriptions have no verb
 _KNOWN_READS = frozenset(
     re.findall(
         r"\w+",
@@ -100,7 +100,7 @@ _KNOWN_READS = frozenset(
 
 
 def effect(kind: Effect | str) -> Callable[[T], T]:
-    """Declare a tool's effect where it is written; settings still win over it.
+    """Declare a tool's effect at its definition; settings override it.
 
     Example:
         @effect("destructive")
@@ -108,7 +108,7 @@ def effect(kind: Effect | str) -> Callable[[T], T]:
         def send_mail(to: str, text: str) -> str: ...
 
     Raises:
-        ValueError: `kind` is no effect.
+        ValueError: `kind` is not an effect.
     """
     declared = Effect(kind)
 
@@ -117,9 +117,9 @@ def effect(kind: Effect | str) -> Callable[[T], T]:
         if isinstance(tool, type) or not _is_tool(tool):
             setattr(tool, _MARK, declaration)
         else:
-            # a pydantic model: copies keep it, no field and no mapping holds it
+            # a pydantic model: copies keep it without a field
             tool.__dict__[_MARK] = declaration
-        if type(tool) is _CACHED:  # it has no code of its own: what was said of it is said of what it keeps
+        if type(tool) is _CACHED:  # lru_cache: mark the wrapped function
             mark(tool.__wrapped__)  # type: ignore[attr-defined]
         for hears in HEARS_MARKS:
             hears(tool)
@@ -129,22 +129,22 @@ def effect(kind: Effect | str) -> Callable[[T], T]:
 
 
 HEARS_MARKS: list[Callable[[object], None]] = []
-"""Who is told of each thing that `@effect` marks, once it is marked."""
+"""Called with each object after `@effect` marked it."""
 _CACHED: type = type(functools.lru_cache(lambda: None))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Mark:
-    """What `@effect` said, and of what: copied to where something else runs, it says nothing."""
+    """The declaration of `@effect` with its objects: a copy on an object with other code is ignored."""
 
     effect: Effect
     on: tuple[object, ...]
 
 
 def declared_effect(tool: object) -> Effect | None:
-    """The effect that `@effect` gave to this very tool, function or class, or to a tool's class.
+    """Return the effect that `@effect` gave to this tool, function or class, or to a tool's class.
 
-    A function that wraps another does not have the other's, nor does a class that adds code of its own.
+    A wrapper does not inherit the effect of its function, nor a subclass with its own code that of its base.
     """
     holder = tool.__func__ if isinstance(tool, types.MethodType) else tool
     mark = getattr(holder, "__dict__", {}).get(_MARK)
@@ -165,7 +165,7 @@ def _is_tool(holder: object) -> bool:
 
 
 def what_runs(holder: object) -> tuple[object, ...]:
-    """A tool's class and the functions in its fields; anything else is what it is."""
+    """Return a tool's class and the functions in its fields; other objects themselves."""
     if isinstance(holder, type) or not _is_tool(holder):
         return (holder,)
     held = holder.__dict__.values()
@@ -173,12 +173,12 @@ def what_runs(holder: object) -> tuple[object, ...]:
 
 
 def same_objects(first: tuple[object, ...], second: tuple[object, ...]) -> bool:
-    """Whether two rows hold the very same things."""
+    """Return whether two tuples have identical objects."""
     return len(first) == len(second) and all(a is b for a, b in zip(first, second, strict=True))
 
 
 def _is_code(name: str, value: object) -> bool:
-    """Whether a class's entry is code that its author wrote; pydantic puts one function into each class."""
+    """Return whether a class's attribute is its author's code; pydantic adds one function to each class."""
     code = (types.FunctionType, classmethod, staticmethod, property)
     return isinstance(value, code) and name != "model_post_init"
 
@@ -186,14 +186,14 @@ def _is_code(name: str, value: object) -> bool:
 def guess_effect(
     name: str, description: str = "", *, annotations: Mapping[str, object] | None = None
 ) -> tuple[Effect, str]:
-    """Guess an effect and say why, for the person who will correct it.
+    """Guess an effect; return it with the reason, for the user who reviews it.
 
     Args:
-        name: the tool's name; its verb decides, wherever it stands.
-        description: its docstring. It warns; of a name without a verb it says what the tool does, and whether
-            "order" in "order_status" is a verb.
-        annotations: what a server says of its tool (MCP annotations, metadata), in any spelling and nested;
-            it only warns.
+        name: the tool's name; its verb decides, in any position.
+        description: its docstring. It can make the guess more harmful; for a name without a verb it decides,
+            and it shows whether "order" in "order_status" is a verb.
+        annotations: a server's statements about its tool (MCP annotations, metadata), in any spelling and
+            nesting; they can only make the guess more harmful.
     """
     guessed, reason = _by_words(name, description)
     hints = _hints(annotations or {})
@@ -208,7 +208,7 @@ _NESTED = 3
 
 
 def _hints(annotations: object, depth: int = 0) -> dict[str, object]:
-    """Hints by their name in small letters without `_`; of one that is said twice the more harmful one."""
+    """Return hints by lower-case name without `_`; of duplicates the more harmful one."""
     hints: dict[str, object] = {}
     entries = annotations if isinstance(annotations, Mapping) else getattr(annotations, "__dict__", {})
     for name, value in list(entries.items()):
@@ -225,14 +225,14 @@ def _hints(annotations: object, depth: int = 0) -> dict[str, object]:
 
 
 def names_deed(name: str) -> bool:
-    """Whether a function's name says plainly that it does what cannot be undone: "send_mail"."""
+    """Return whether a function's name clearly means a destructive action, such as "send_mail"."""
     words = [word.lower() for word in _WORD.findall(name)]
     deeds = _DESTROYS - _NOUNS - {"exec", "execute"}  # graphs execute tools
     return len(words) > 1 and name[:1].islower() and words[0] in deeds
 
 
 def _by_words(name: str, description: str) -> tuple[Effect, str]:
-    """A name's verb, unless the description says worse; the description, where the name says nothing."""
+    """Guess by the name's verb, unless the description is worse; else by the description."""
     described = _effect_in(description)
     parts = [words for part in _PART.split(name) if (words := [word.lower() for word in _WORD.findall(part)])]
     guessed, reason, sure = _by_name(parts, described)
@@ -254,10 +254,10 @@ def _by_words(name: str, description: str) -> tuple[Effect, str]:
 def _by_name(
     parts: Sequence[Sequence[str]], described: tuple[Effect, str] | None
 ) -> tuple[Effect | None, str, bool]:
-    """What a name says, why, and whether it says that for sure; None: nothing.
+    """Return the effect of a name, why, and whether it is certain; None: unknown.
 
-    Parts are what stands between dots and the like: the last one is the tool's own, the others its group's,
-    of which only a plain verb of acting counts.
+    `parts` are the words between dots and similar separators: the last part is the tool's name, the others
+    are its group, of which only a clear action verb counts.
     """
     if not parts:
         return None, "", False
@@ -287,7 +287,7 @@ def _by_name(
 
 
 def _reads(words: list[str], acts: list[str]) -> tuple[Effect, str, bool]:
-    """A name that begins with a verb of reading, unless it goes on with one of acting."""
+    """Guess for a name that begins with a reading verb, unless an action verb follows."""
     joined = next((at for at, word in enumerate(words) if at and word in _JOINS), None)
     if joined == 1 or (joined is not None and {*words[joined + 1 : joined + 2]} & _ACTS):
         return Effect.DESTRUCTIVE, f"name says more than a read ('{words[joined]}')", True
@@ -306,14 +306,14 @@ def _acts(words: Sequence[str]) -> tuple[Effect, str, bool]:
 
 
 def _is_thing(words: Sequence[str], described: tuple[Effect, str] | None) -> bool:
-    """Whether the first word, a verb of acting, is a thing that the rest is about."""
+    """Return whether the first word, an action verb, is used as a noun."""
     if any(word in (_READS | _ACTS) - _NOUNS for word in words[1:]):
         return True
     return words[-1] in _FACTS and len(words) > 1 and described is not None and described[0] is Effect.READ
 
 
 def _says_read(described: tuple[Effect, str] | None) -> bool:
-    """Whether a description begins with a verb of reading; what writes returns something, too."""
+    """Return whether a description begins with a reading verb; "return" does not count."""
     return described is not None and described[0] is Effect.READ and described[1] != "returns"
 
 
@@ -332,7 +332,7 @@ _MAX_SENTENCES = 4
 
 
 def _effect_in(description: str) -> tuple[Effect, str] | None:
-    """What the first sentence with a verb says that a tool does; any verb of acting in it comes first."""
+    """Return the effect in the first sentence with a verb; action verbs take precedence."""
     if route := _ROUTE.search(description):
         return _HTTP.get(route[1].lower(), Effect.DESTRUCTIVE), f"{route[1]} /"
     described: tuple[Effect, str] | None = None
@@ -342,7 +342,7 @@ def _effect_in(description: str) -> tuple[Effect, str] | None:
         if not words:
             continue
         verb = "get" if words[0] == "returns" else _verb(words[0])
-        if words[0] == "return":  # goods, or a value
+        if words[0] == "return":  # of goods, or of a value
             continue
         if verb is not None and (described is None or _third(words[0])) and _kind(verb) is not Effect.READ:
             return _kind(verb), words[0]
@@ -356,7 +356,7 @@ def _effect_in(description: str) -> tuple[Effect, str] | None:
 
 
 def _acting_in(words: Sequence[str]) -> str | None:
-    """A plain verb of acting within a sentence: "sends", or "... and cancel"."""
+    """Return a clear action verb within a sentence: "sends", or "... and cancel"."""
     for before, word in zip(["", *words], words, strict=False):
         verb = _verb(word)
         if verb in _ACTS and verb not in _NOUNS and (_third(word) or (word == verb and before in _JOINS)):
@@ -365,12 +365,12 @@ def _acting_in(words: Sequence[str]) -> str | None:
 
 
 def _third(word: str) -> bool:
-    """Whether a verb says what something does: "deletes"."""
+    """Return whether a verb is in the third person: "deletes"."""
     return word.endswith("s") and word not in _ACTS | _READS
 
 
 def _verb(word: str) -> str | None:
-    """The verb that a word is a form of: "fetches", "copies", "fetching"."""
+    """Return the base form of a verb: "fetches", "copies", "fetching"."""
     forms = [word, word.removesuffix("s"), word.removesuffix("es"), re.sub("ies$", "y", word)]
     forms += [word.removesuffix("ing"), re.sub("ing$", "e", word)]
     return next((form for form in forms if form in _ACTS | _READS), None)

@@ -1,10 +1,10 @@
-"""Which session a call belongs to, and whether this process may run real tools at all.
+"""Find the session of a call, and decide whether this process may run real tools.
 
-A session is found by context (a contextvar) and by a second key that travels in the graph's config;
-where both are there they must agree. While a dream is open the process is held: a gated call without a
-session is refused, whoever makes it. A thread of the caller's own, begun before the dream, is no exception:
-an agent may have handed it work through a queue, and nothing tells that from the caller's own. Afterwards
-such calls run for real again, but for those of what an episode began (see `thread_owners`): they never do.
+A session is found by context (a contextvar) and by a key in the graph's config; if both exist they must
+agree. While a dream is open the process is held: an intercepted call without a session is refused. This also
+applies to a caller's thread that was started before the dream: an agent may have sent it work through a
+queue, and such work cannot be told from the caller's own. Afterwards such calls run for real again, except
+those of threads that an episode started (see `thread_owners`), which never do.
 """
 
 import threading
@@ -19,18 +19,18 @@ from dreamgym_kit.routing.router import Mode
 from dreamgym_kit.routing.session import Refusals, Session
 
 CONFIG_KEY = "__dreamgym_session"
-"""In `config["configurable"]`. Keys that begin with `__` stay out of checkpoints and traces."""
+"""Key in `config["configurable"]`. Keys that begin with `__` stay out of checkpoints and traces."""
 
-_REALITY = {Mode.DREAM: 0, Mode.S2R: 1, Mode.RECORD: 2}  # how much of what runs is real
+_REALITY = {Mode.DREAM: 0, Mode.S2R: 1, Mode.RECORD: 2}  # order of modes by how much is real
 
 current: ContextVar[Session | None] = ContextVar("dreamgym_session", default=None)
 
 
 class _Process:
-    """What holds for the whole process.
+    """State of the whole process.
 
-    `armed`: a dream began in it, so each call is looked at from then on; read on every tool call: one
-    attribute, no lock. `held`: how many dreams are open, or are about to be.
+    `armed`: a dream has begun, so every call is checked from now on; each tool call reads only this
+    attribute, without a lock. `held`: number of dreams that are open or about to open.
     """
 
     __slots__ = ("armed", "held", "lock", "on_stray", "refusal", "sessions", "strays")
@@ -39,13 +39,13 @@ class _Process:
         self.armed = False
         self.held = 0
         self.lock = threading.Lock()
-        self.refusal: type[RealCallBlocked] = RealCallBlocked  # what a stray call meets
+        self.refusal: type[RealCallBlocked] = RealCallBlocked  # raised by a call without a session
         self.sessions: dict[str, Session] = {}
         self.strays = Refusals()
-        self.on_stray: Callable[[str], object] = str  # writes it down, at once
+        self.on_stray: Callable[[str], object] = str  # records it at once, also after the run
 
     def hold(self, more: int) -> None:
-        """Count a dream that begins or ends; strays are those since the first of the open ones began."""
+        """Count a dream that begins or ends; strays are kept since the first open one began."""
         with self.lock:
             if not self.held:
                 self.strays = Refusals()
@@ -53,7 +53,7 @@ class _Process:
             self.armed = self.armed or self.held > 0
 
     def told(self, *, once: bool = False) -> list[str]:
-        """The refused calls that belonged to no episode. `once`: they are not told again."""
+        """Return the refused calls without an episode. `once`: remove them."""
         with self.lock:
             strays = list(self.strays)
             if once:
@@ -65,18 +65,22 @@ PROCESS = _Process()
 
 
 @contextmanager
-def strays_heard(by: Callable[[str], object]) -> Iterator[None]:
-    """In the block each refused call that belongs to no episode is told to `by` at once."""
+def strays_heard(by: Callable[[str], object], after: Callable[[str], object]) -> Iterator[None]:
+    """Inside the block call `by` at once for each refused call without an episode.
+
+    If no other dream is open after it, `after` is called for what its episodes left running, for the life of
+    the process.
+    """
     before, PROCESS.on_stray = PROCESS.on_stray, by
     try:
         yield
     finally:
-        PROCESS.on_stray = before
+        PROCESS.on_stray = after if PROCESS.held <= 1 else before
 
 
 @contextmanager
 def holding() -> Iterator[None]:
-    """In the block a gated call without a session is refused in this process."""
+    """Inside the block refuse intercepted calls without a session in this process."""
     PROCESS.hold(1)
     try:
         yield
@@ -86,10 +90,10 @@ def holding() -> Iterator[None]:
 
 @contextmanager
 def awake() -> Iterator[None]:
-    """Let real tools run in the block, in a process that is held around it.
+    """Let real tools run inside the block, in a process that is otherwise held.
 
-    For what a person asked to be done on the real tools between two dreams; what was refused stays told, and
-    what an episode began stays refused.
+    For what a user wants done on the real tools between two dreams; refused calls stay recorded, and threads
+    of an episode stay refused.
 
     Raises:
         RealCallBlocked: a dream is still running.
@@ -110,11 +114,11 @@ def awake() -> Iterator[None]:
 
 @contextmanager
 def entered(session: Session) -> Iterator[Session]:
-    """Make `session` the one of this context. Never hold it across a `yield` to foreign code.
+    """Make `session` the current one of this context. Never keep it across a `yield` to foreign code.
 
     Raises:
-        RealCallBlocked: more was to be real inside than around it, as a recording inside a dream; or real
-            calls were to go by another overseer than the one around.
+        RealCallBlocked: the inner session would be more real than the outer one, such as a recording inside a
+            dream, or would use another overseer.
     """
     around = current.get() or _began()
     if around is not None and (
@@ -141,20 +145,20 @@ def entered(session: Session) -> Iterator[Session]:
             PROCESS.sessions.pop(session.id, None)
         if not session.mode.bare:
             PROCESS.hold(-1)
-        current.reset(token)  # last: it raises where the block is left in another context than it began in
+        current.reset(token)  # last: it raises if the block ends in another context
 
 
 def is_outside() -> bool:
-    """Whether a call is none of the gate's: no dream was begun here, and no episode is around it."""
+    """Return whether a call needs no interception: no dream began here, and no episode is active."""
     return not PROCESS.armed and current.get() is None and thread_owners.recorded_by() is None
 
 
 def find(key: str | None, tool: str) -> Session | None:
-    """The session that a call of `tool` belongs to; None where the gate has nothing to say.
+    """Return the session of a call of `tool`; None if the call needs no interception.
 
     Raises:
-        RealCallBlocked: context and key disagree, the session has ended, or the call belongs to no session
-            and a dream is open or what makes it was begun by an episode.
+        RealCallBlocked: context and key disagree, the session has ended, or the call has no session while a
+            dream is open or its thread was started by an episode.
     """
     session = current.get()
     if key is not None and (session is None or session.id != key):
@@ -172,7 +176,7 @@ def find(key: str | None, tool: str) -> Session | None:
 
 
 def _recording() -> Session | None:
-    """The recording that a bare thread works for: the one that began it, else the only one there is."""
+    """Return the recording of a bare thread: the one that started it, else the only one."""
     began = thread_owners.recorded_by()
     if began is None or PROCESS.held:
         return None
@@ -194,15 +198,15 @@ LEFT = "by what an ended episode left running"
 
 
 def is_free() -> bool:
-    """Whether code without a session may run real tools: no dream is open, and no episode began it."""
+    """Return whether code without a session may run real tools: no dream is open, no episode started it."""
     return not PROCESS.held and thread_owners.owner() is None
 
 
 def unowned_call(why: str) -> NoReturn:
-    """Refuse a call that belongs to no session, and keep that it happened.
+    """Refuse and record a call without a session.
 
-    In a bare thread nobody hears of the refusal: it ends the episode that began the thread. Out of a pool's
-    it comes to whoever waits for the work.
+    In a bare thread nothing catches the refusal, so it ends the episode that started the thread; in a pool it
+    reaches the code that waits for the work.
     """
     owner = egress.owner()
     if isinstance(owner, Session) and owner.open and not thread_owners.of_pool(threading.current_thread()):
@@ -212,7 +216,7 @@ def unowned_call(why: str) -> NoReturn:
 
 
 def keep_stray(why: str) -> None:
-    """Keep that something was refused that belongs to no open episode."""
+    """Record a refusal without an open episode."""
     with PROCESS.lock:
         listed = PROCESS.strays.add(why)
     if listed:
@@ -220,12 +224,12 @@ def keep_stray(why: str) -> None:
 
 
 def _began() -> Session | None:
-    """The dream that began the running thread or callback."""
+    """Return the dream that started the current thread or callback."""
     owner = thread_owners.owner()
     return owner if isinstance(owner, Session) else None
 
 
 def live_sessions() -> list[Session]:
-    """All open sessions of the process."""
+    """Return all open sessions of the process."""
     with PROCESS.lock:
         return list(PROCESS.sessions.values())

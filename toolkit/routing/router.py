@@ -1,4 +1,4 @@
-"""Who answers a call: the dream, the real tool, the real tool under oversight, or nobody."""
+"""Route a call: to the dream, the real tool, the supervised real tool, or a refusal."""
 
 import functools
 import weakref
@@ -12,75 +12,74 @@ from dreamgym_kit.types import Effect, ToolSpec
 
 
 class Mode(StrEnum):
-    """What a session is for."""
+    """The purpose of a session."""
 
     DREAM = "dream"
     RECORD = "record"
-    S2R = "s2r"  # from the dream to the real tools: some run, none without its overseer
+    S2R = "s2r"  # S2R: some real tools run, all supervised
 
     @property
     def bare(self) -> bool:
-        """Whether every tool simply runs; else the gate holds what no tool holds, and memory is a copy."""
+        """Whether every tool runs unsupervised; otherwise side effects are guarded and memory is a copy."""
         return self is Mode.RECORD
 
 
 class Stage(StrEnum):
-    """How far a session on the way to the real tools may go."""
+    """The stage of an S2R session."""
 
     SHADOW = "shadow"  # reads are real, writes are dreamed
-    APPROVE = "approve"  # reads are real, each write waits for its approval
-    LIVE = "live"  # writes are real; one that cannot be undone waits, unless a person named it
+    APPROVE = "approve"  # reads are real, each write needs approval
+    LIVE = "live"  # writes are real; destructive ones need approval, unless allowed by name
 
 
 def writes_are_real(mode: Mode, stage: Stage) -> bool:
-    """Whether the world is changed by what an episode writes."""
+    """Return whether an episode's writes change the environment."""
     return mode is Mode.RECORD or (mode is Mode.S2R and stage is not Stage.SHADOW)
 
 
 class Route(StrEnum):
-    """Who answers one call."""
+    """The route of one call."""
 
     DREAM = "dream"
     REAL = "real"
-    OVERSEEN = "overseen"  # the real tool, once its overseer lets the call pass
+    OVERSEEN = "overseen"  # the real tool, after the overseer admits the call
 
 
 @functools.lru_cache(maxsize=1024)
 def _stranger(tool: str) -> ToolSpec:
-    """One spec for each name: what was judged is remembered by it."""
+    """Return one cached spec per unknown name, because judgments are cached by spec."""
     return ToolSpec(tool, Effect.DESTRUCTIVE, reason="never described")
 
 
 @dataclass(frozen=True, slots=True)
 class CallRouter:
-    """The gate's rules for one session.
+    """The routing rules of one session.
 
-    There is no entry that sends a reading, writing or destructive tool through to the real one
-    while dreaming; a tool that nobody described counts as destructive. On the way to the real tools
-    (`Mode.S2R`) the same tools are dreamed or overseen, as the stage says, and never just run.
-    Who is called is judged by the object that is called, where there is a `judge`; its name alone says what
-    is known of all that bear it.
+    While dreaming, no entry leads a reading, writing or destructive tool to the real one; an undescribed tool
+    counts as destructive. In S2R (`Mode.S2R`) these tools are dreamed or supervised, as the stage requires,
+    and never run freely. A call is judged by the called object if there is a `judge`; the name alone gives
+    the strictest effect known for it.
     """
 
     mode: Mode
     specs: Mapping[str, ToolSpec] = field(default_factory=dict)
-    structured: frozenset[str] = frozenset()  # names that only shape an answer; nothing runs for them
+    structured: frozenset[str] = frozenset()  # names of structured outputs; nothing runs for them
     stage: Stage = Stage.SHADOW  # of `Mode.S2R`
     judge: Callable[[object, ToolSpec], ToolSpec] | None = None  # (called, spec of its name) -> its own
-    left_out: frozenset[str] = frozenset()  # tools of the model's provider that its model is not told of
+    left_out: frozenset[str] = frozenset()  # provider tools hidden from the model
     _judged: dict[int, tuple[weakref.ref[Any], ToolSpec, ToolSpec, tuple[object, ...]]] = field(
         init=False, default_factory=dict, compare=False, repr=False
-    )  # by id: what was judged, by which spec of its name, its own, and what it ran then
+    )  # by id: judged object, spec of its name, own spec, code at that time
 
     @property
     def writes_are_real(self) -> bool:
-        """Whether what an episode writes is there afterwards, for a checker to look at."""
+        """Whether an episode's writes exist afterwards, for a checker."""
         return writes_are_real(self.mode, self.stage)
 
     def spec(self, tool: str, called: object = None) -> ToolSpec:
-        """The tool as known; one of a name that nobody knew is a destructive stranger.
+        """Return a tool's spec; an unknown name is destructive.
 
-        Only a person's word about the very object, or the framework's code, says less of it: no guess does.
+        Only a user's declaration for the object, or the framework's code, can weaken it; a guess cannot.
         """
         known = self.specs.get(tool)
         named = known if known is not None else _stranger(tool)
@@ -104,11 +103,11 @@ class CallRouter:
         return own
 
     def route(self, tool: str, called: object = None) -> Route:
-        """Who answers calls of this tool in this session; `called` is the tool or function itself."""
+        """Return the route of a tool's calls; `called` is the tool or function itself."""
         return self.route_of(self.spec(tool, called))
 
     def route_of(self, spec: ToolSpec) -> Route:
-        """Who answers calls of a tool that is known to be this one."""
+        """Return the route of calls of a known tool."""
         if self.mode is Mode.RECORD or spec.effect.runs_in_dream:
             return Route.REAL
         if self.mode is Mode.S2R and self._may_be_real(spec):
@@ -116,7 +115,7 @@ class CallRouter:
         return Route.DREAM
 
     def _may_be_real(self, spec: ToolSpec) -> bool:
-        """In shadow only what somebody said to read: a guess may be a write by another name."""
+        """Return whether a tool may be real in shadow: only declared reads, because a guess may be wrong."""
         if self.stage is Stage.SHADOW:
             return spec.effect is Effect.READ and spec.source != "guessed"
         return True

@@ -1,10 +1,9 @@
-"""Checks a value by a stranger's JSON schema, within so much work; what would take more is not checked.
+"""Validate a value by an untrusted JSON schema with bounded work; a costlier check is refused.
 
-A schema comes from a server. Its patterns, references and alternatives can be made so that a check takes
-years, and Python's matcher hears neither a deadline nor a signal. So each keyword is paid for before it is
-asked, from one account for the whole check: the same schema and value always end in the same way, on any
-machine. A pattern costs what its form allows at most: what stands in a repeat and can itself match in several
-ways has no bound, nor have backward references.
+A schema comes from a server. Its patterns, references and alternatives can be crafted so that a check takes
+years, and Python's regex matcher obeys neither a deadline nor a signal. So each keyword is charged to one
+budget for the whole check before it runs: the same schema and value always end alike, on any machine. A
+pattern costs its worst case by form: nested ambiguous repeats and backreferences are unbounded.
 """
 
 import importlib
@@ -20,25 +19,25 @@ from jsonschema.validators import Draft202012Validator, extend, validator_for
 from referencing import Registry
 
 MAX_WORK = 4e7
-"""Of one check, in steps of a regular expression: some tenths of a second."""
-_KEYWORD = 600  # steps that one keyword takes at least
-_MAX_PARTS = 20_000  # of a schema
-_DEEPEST = 200  # values in values
+"""Budget of one check, in regex steps: some tenths of a second."""
+_KEYWORD = 600  # minimum steps of one keyword
+_MAX_PARTS = 20_000  # maximum parts of a schema
+_DEEPEST = 200  # maximum nesting of a value
 
 _left: ContextVar[list[float]] = ContextVar("dreamgym_kit_schema_work")
 _sizes: ContextVar[Mapping[int, int]] = ContextVar("dreamgym_kit_schema_sizes")
 
 
 class TooMuchWork(Exception):
-    """The check was not made: nothing bounds it, or more than it may take."""
+    """The check was refused: its work is unbounded or over the budget."""
 
 
 def first_problem(schema: Mapping[str, Any], value: Any) -> ValidationError | None:
-    """What is wrong with a value first; None where nothing is.
+    """Return the first problem of a value, or None.
 
     Raises:
-        TooMuchWork: it was not checked.
-        Exception: the schema is not one.
+        TooMuchWork: the value was not checked.
+        Exception: the schema is not valid.
     """
     sizes: dict[int, int] = {}
     _measure(value, sizes, _DEEPEST)
@@ -52,7 +51,7 @@ def first_problem(schema: Mapping[str, Any], value: Any) -> ValidationError | No
 
 
 def _validator(schema: Mapping[str, Any]) -> Any:
-    """The schema's validator, made once per schema object; it fetches no schema from anywhere."""
+    """Return the schema's validator, cached per schema object; it fetches no other schemas."""
     known = _VALIDATORS.get(id(schema))
     if known is None or known[0] is not schema:
         _check_own(schema)
@@ -64,12 +63,12 @@ def _validator(schema: Mapping[str, Any]) -> Any:
 
 
 _VALIDATORS: dict[int, tuple[Mapping[str, Any], Any]] = {}
-"""By id of the schema, which is kept beside its validator so that the id stays its own."""
-_MAX_VALIDATORS = 1024  # tools that are made anew for each episode bring a schema each
+"""By id of the schema, stored with the validator so that the id is not reused."""
+_MAX_VALIDATORS = 1024  # tools rebuilt for each episode have new schemas
 
 
 def _check_own(schema: Mapping[str, Any]) -> None:
-    """A part that names a dialect, or another schema, would be checked by one that pays for nothing."""
+    """Refuse parts with their own dialect or schema: their validators would not be charged."""
     todo: list[Any] = [schema]
     looked = 0
     while todo:
@@ -89,7 +88,7 @@ def _check_own(schema: Mapping[str, Any]) -> None:
 
 @lru_cache(maxsize=16)
 def _paid(kind: Any) -> Any:
-    """A validator class whose keywords are paid for."""
+    """Return a validator class whose keywords are charged."""
     return extend(  # type: ignore[no-untyped-call]
         kind, {keyword: _paying(keyword, check) for keyword, check in kind.VALIDATORS.items()}
     )
@@ -107,11 +106,11 @@ def _paying(keyword: str, check: Callable[..., Any]) -> Callable[..., Iterator[A
 
 
 def _price(keyword: str, value: Any, instance: Any, schema: Any) -> float:
-    """What a keyword takes: what it does by itself, and the sentence that says what is wrong."""
+    """Return the cost of a keyword: its own work and that of its error message."""
     size = _size(instance)
     listed = len(value) if isinstance(value, (list, dict)) else 0
     price = float(_KEYWORD + 25 * size + 10 * listed)
-    if keyword.startswith("unevaluated"):  # goes through the schema by itself
+    if keyword.startswith("unevaluated"):  # traverses the schema itself
         return float("inf")
     if keyword == "$ref" or keyword == "$dynamicRef":
         return price + 30 * _KEYWORD
@@ -133,7 +132,7 @@ _BY_NAME = frozenset({"patternProperties", "additionalProperties"})
 
 
 def _size(value: Any) -> int:
-    """About how many characters a value has when it is shown."""
+    """Return a value's approximate length in characters."""
     if isinstance(value, str):
         return len(value)
     return _sizes.get().get(id(value), 20) if isinstance(value, (list, dict)) else 20
@@ -152,19 +151,19 @@ def _measure(value: Any, sizes: dict[int, int], depth: int) -> int:
     return size
 
 
-_LONGEST = 2000  # characters of an expression that is looked at
-_MAX_TURNS = 64  # of a repeat whose inside can match in several ways
+_LONGEST = 2000  # maximum length of an analyzed expression
+_MAX_TURNS = 64  # maximum count of an ambiguous repeat
 _ONE = frozenset({"LITERAL", "NOT_LITERAL", "ANY", "IN", "AT", "CATEGORY", "RANGE", "FAILURE", "SUCCESS"})
 _REPEATS = frozenset({"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"})
 
 
 def work_of_search(pattern: str, length: int) -> float:
-    """The most steps that `re.search` makes for a text of that length; infinity where nothing bounds them.
+    """Return the maximum steps of `re.search` on a text of a length; infinity if unbounded.
 
-    The ways to match are counted from the expression's form, before it is asked: a bound, not a measure.
+    It counts the ways to match from the expression's form: an upper bound, not a measurement.
 
     Raises:
-        re.error: it is not a regular expression, as Python has them.
+        re.error: not a Python regular expression.
     """
     parsed = _parsed(pattern)
     if parsed is None:
@@ -181,7 +180,7 @@ def _parsed(pattern: str) -> Any:
     if len(pattern) > _LONGEST:
         return None
     try:
-        parser = importlib.import_module("re._parser")  # of Python's own, and not promised to stay
+        parser = importlib.import_module("re._parser")  # a private module of Python
         return parser.parse(pattern)
     except (ImportError, AttributeError, RecursionError, OverflowError):
         return None
@@ -195,7 +194,7 @@ def _is_anchored(parsed: Any) -> bool:
 
 
 def _sequence(parts: Any, length: int) -> tuple[float, float]:
-    """In how many ways parts can match one after the other, and how many steps it takes to try them all."""
+    """Return the ways in which a sequence can match, and the steps to try all of them."""
     ways, work = 1.0, 1.0
     for kind, argument in parts:
         more, steps = _part(str(kind), argument, length)

@@ -1,8 +1,9 @@
-"""One episode's side of the gate: admits calls, has them answered, keeps them, and latches.
+"""One episode's session: admits calls, has them answered, stores them, and stops after a violation.
 
-The path of a call: policy -> budget -> the same request before? -> fault plan -> experience -> commit. The
-decision is written once, as a generator of steps, and driven from sync and async callers alike (`drive`,
-`drive_async`). A refusal is raised *and* kept: once violated, a session refuses everything.
+The path of a call: routing -> budget -> repeated request? -> fault plan -> experience -> commit. The decision
+is one generator of steps, driven by sync and async callers (`drive`, `drive_async`). A refusal is raised
+*and*
+stored: after a violation a session refuses everything.
 """
 
 import asyncio
@@ -53,6 +54,7 @@ from dreamgym_kit.routing.supervision import (
     approval_now,
 )
 from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.settings.views import viewed
 from dreamgym_kit.threads import run_in_thread
 from dreamgym_kit.types import (
     REACHED,
@@ -72,23 +74,23 @@ from dreamgym_kit.types import (
 )
 
 Identity = tuple[str, str]
-"""Names one request of one graph task, so that a resumed node gets its old answer: (place in graph, call)."""
+"""Identifies a request of a graph task, so that a resumed node gets its old answer: (place, call)."""
 
 UNANSWERED = "(unanswered)"
-"""What stands in for an answer until the other calls of the turn are asked; no model reads it."""
+"""Placeholder for an answer until the turn's other calls are requested; no model reads it."""
 
-_EARLIER_S = 0.5  # what a call waits for those of an earlier run of its node
-_SIBLINGS_S = 0.1  # what a failure waits for calls of the same turn that are about to be made
-_MAX_REFUSALS = 20  # that are listed one by one
+_EARLIER_S = 0.5  # maximum wait for calls of an earlier run of the node
+_SIBLINGS_S = 0.1  # maximum wait of a failure for other calls of the turn
+_MAX_REFUSALS = 20  # refusals listed one by one
 
 
 class Refusals(list[str]):
-    """Refusals in order; the last line counts those beyond a limit: an agent must not flood a terminal."""
+    """Refusals in order; the last line counts those beyond a limit, so that no agent floods a terminal."""
 
     _more = 0
 
     def add(self, why: str) -> bool:
-        """Add one; gives whether it is listed, not counted."""
+        """Add a refusal; return whether it is listed, not only counted."""
         if self._more == 0 and len(self) < _MAX_REFUSALS:
             self.append(why)
             return True
@@ -100,12 +102,12 @@ class Refusals(list[str]):
 
 
 _BODY: ContextVar[tuple["Session", str, CallPosition] | None] = ContextVar("dreamgym_body", default=None)
-"""The call whose real body runs here, or left this work behind: in a dream its calls are not made."""
+"""The call whose real body runs here, or left this work running: in a dream its calls are refused."""
 
 
 @contextmanager
 def _making(session: "Session", tool: str, place: CallPosition) -> Iterator[None]:
-    """Calls of the session in the block are made by the body of the call at `place`."""
+    """Attribute calls inside the block to the body of the call at `place`."""
     token = _BODY.set((session, tool, place))
     try:
         yield
@@ -114,41 +116,41 @@ def _making(session: "Session", tool: str, place: CallPosition) -> Iterator[None
 
 
 Person = Callable[[JsonValue], JsonValue]
-"""Replies to what a tool asks a person; raises what stops the graph where there is no reply yet."""
+"""Replies to a tool's question to a person; raises what stops the graph if there is no reply yet."""
 
 
 def nobody(asked: JsonValue) -> JsonValue:
-    """Raise where no person can be asked."""
+    """Raise because no person can be asked."""
     raise EpisodeStop(f"a tool asks a person, and nobody can be asked here: {asked}")
 
 
 def _unheard(_kind: str, /, **_facts: JsonValue) -> None:
-    """No event sink hears this session."""
+    """A null event sink."""
 
 
 _Result = TypeVar("_Result")
 
 
 class Session:
-    """Everything the gate knows about one episode. Thread-safe.
+    """The state of one episode's calls. Thread-safe.
 
     Args:
-        policy: who answers which tool.
-        experience: answers what the policy sends to the dream; None abstains from all of it.
-        hooks: are called before and after each call, in this order. What one raises ends the episode: a call
-            that cannot be kept must not be followed by another.
-        emit: hears of each kept call ("call"), of each real write before it runs ("body_started"), and where
-            it stopped to ask a person and will run again ("body_paused"), so that a killed process leaves
-            word of it.
-        step_limit: most tool calls in this episode.
-        lasts_s: seconds from now after which no call runs any more, whoever still asks: a thread that nobody
-            could end, or a worker that its driver has lost sight of.
-        abstain: "stop" ends the episode when the dream cannot tell; "error" lets the tool fail.
-        whole_turns: whether calls that a model asked for together are all asked before that ends it. Whoever
-            drives the graph then has to look at `stopped`.
-        faults: which dreamt calls fail, and how; real calls never do by it.
-        masker: takes secrets out of what is kept; a real tool gets its arguments as they are.
-        overseer: lets real calls through in `Mode.S2R`; without one none runs there.
+        policy: routes calls.
+        experience: answers dreamed calls; None: all are unanswered.
+        hooks: called before and after each call, in order. An exception ends the episode: a call that cannot
+            be stored must not be followed by another.
+        emit: receives each stored call ("call"), each real write before it runs ("body_started"), and each
+            body that paused to ask a person and will run again ("body_paused"), so that a killed process
+            leaves a trace.
+        step_limit: maximum tool calls in this episode.
+        lasts_s: seconds from now after which no call runs any more, for any caller: a thread that could not
+            be ended, or a worker that its driver has lost.
+        abstain: "stop": an unanswered call ends the episode; "error": the tool fails.
+        whole_turns: answer all calls of a turn before an unanswered one ends the episode. The graph's driver
+            must then check `stopped`.
+        faults: plans failures of dreamed calls, never of real ones.
+        masker: removes secrets from stored calls; real tools get their arguments unchanged.
+        overseer: admits real calls in `Mode.S2R`; without one none runs.
     """
 
     def __init__(
@@ -185,28 +187,28 @@ class Session:
         self.stopped: EpisodeStop | None = None
         self._stopped_at: CallPosition | None = None  # the unanswered call that stopped it
         self.violations = Refusals()
-        self.beside: list[str] = []  # what a part of the user's set-up was refused
-        self.broken_off = False  # it ended by an exception or a limit, so other calls may be under way
-        self.executed: list[Executed] = []  # ran for real; `violations` were refused
-        self.on_executed: Callable[[], object] = lambda: None  # writes them down, at once
-        self.on_refusal: Callable[[], None] = lambda: None  # called in the thread that was refused
+        self.beside: list[str] = []  # refused calls of the user's set-up
+        self.broken_off = False  # ended by an exception or a limit, so other calls may be running
+        self.executed: list[Executed] = []  # executed real calls; `violations` were blocked
+        self.on_executed: Callable[[], object] = lambda: None  # records them at once
+        self.on_refusal: Callable[[], None] = lambda: None  # called in the refused thread
         self.notes: list[str] = []
-        self.model_errors: list[BaseException] = []  # that came out of the agent's chat models
-        self.model_answers = 0  # chat model calls that answered, or began to
+        self.model_errors: list[BaseException] = []  # raised by the agent's chat models
+        self.model_answers = 0  # chat model calls with at least a partial answer
         self.unrecovered: BaseException | None = (
             None  # of a chat model call that no answer came beside or after
         )
         self.counts: dict[str, int] = {}
         self.spends: dict[str, Spend] = {}
         self.real_calls = 0
-        self.running: list[str] = []  # tools whose real writes run now
+        self.running: list[str] = []  # tools with running real writes
         self.held_call_ids: set[str] = set()
-        self.held_without_id: Counter[str] = Counter()  # by tool: nodes often pass on arguments alone
-        self.unknown_names: set[str] = set()  # asked for, and no tool or function of that name is alive
+        self.held_without_id: Counter[str] = Counter()  # by tool: nodes often pass only arguments
+        self.unknown_names: set[str] = set()  # requested names without a living tool or function
         self.asked_tools: list[str] = []
-        self.asked_ids: dict[str, str] = {}  # tools that models asked for, by call id
-        self.passed_over: dict[str, str] = {}  # of those: the conversation went on without an answer
-        self.excused: set[str] = set()  # of those: a person was asked about the call
+        self.asked_ids: dict[str, str] = {}  # requested tools, by call ID
+        self.passed_over: dict[str, str] = {}  # of these: the conversation continued without an answer
+        self.excused: set[str] = set()  # of these: a person was asked about the call
         self._experience = experience
         self._forbid = [hook.forbids for hook in hooks if type(hook).forbids is not RunHook.forbids]
         self._before = [
@@ -224,35 +226,35 @@ class Session:
         self._occurrences = Occurrences()
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._requests: dict[int, tuple[object, Counter[Identity]]] = {}  # by id, beside what keeps the id
+        self._requests: dict[int, tuple[object, Counter[Identity]]] = {}  # by id, with the object of that id
         self._admitted = 0
         self._asked: dict[Identity, tuple[Reply, ...]] = {}  # questions of earlier runs of the same node
         self._heard: dict[Identity, list[Reply]] = {}  # by real calls that a question interrupted
-        self._one_by_one = False  # calls of one turn are made one after another: none is about to be made
-        self._own: dict[int, ToolSpec] = {}  # by arrival of the call: its tool, whatever its name says
+        self._one_by_one = False  # calls of a turn are sequential: none is pending
+        self._own: dict[int, ToolSpec] = {}  # by arrival of the call: the called object's spec
         self._spoken: tuple[str, ...] = ()
 
     @property
     def mode(self) -> Mode:
-        """Dream or record."""
+        """The router's mode."""
         return self.policy.mode
 
     def close(self) -> None:
-        """End the session. Work that outlives it keeps seeing it, and is refused."""
+        """End the session. Work that outlives it is refused."""
         self.open = False
 
     def hear(self, texts: Iterable[str]) -> None:
-        """Take in what the task or its user says: the dream presumes that the things they name are there."""
+        """Add texts of the task or its user: the dream assumes that objects named there exist."""
         with self._lock:
             self._spoken = (*self._spoken, *dict.fromkeys(map(self.masker.text, texts)))
 
     def count(self, what: str, by: int = 1) -> None:
-        """Count something worth telling (bad arguments, unknown tools)."""
+        """Count an event for the report (bad arguments, unknown tools)."""
         with self._lock:
             self.counts[what] = self.counts.get(what, 0) + by
 
     def reached(self, host: str) -> None:
-        """Count an allowed host that is no model's, once."""
+        """Count an allowed host, except a model's, once."""
         if (what := f"{REACHED}{host}") not in self.counts:
             self.count(what)
 
@@ -264,7 +266,7 @@ class Session:
             self.spends[part] = self.spends.get(part, Spend()) + more
 
     def latch(self, why: str) -> RealCallBlocked:
-        """Keep that something real was about to run; nothing in this session runs any more."""
+        """Record a blocked real call; nothing in this session runs any more."""
         refusal = RealCallBlocked(why)
         with self._lock:
             if acting.get():
@@ -276,10 +278,10 @@ class Session:
         return refusal
 
     def ran(self, calls: Sequence[Executed]) -> RealCallExecuted:
-        """Keep that these real calls ran, written down before this returns; nothing runs here any more.
+        """Record executed real calls before returning; nothing in this session runs any more.
 
         Args:
-            calls: all that are known by now; those that were told of before are kept once.
+            calls: all executed calls known so far; known ones are stored once.
         """
         masked = [replace(call, args=self.masker.plain(dict(call.args))) for call in calls]
         with self._lock:
@@ -290,7 +292,7 @@ class Session:
                 else:
                     self.executed.append(call)
             stop = RealCallExecuted(format_executed(self.executed))
-            self.stopped = stop  # whatever else ended it
+            self.stopped = stop  # overrides other reasons
         self.on_executed()
         return stop
 
@@ -299,9 +301,9 @@ class Session:
         raise self.latch(why)
 
     def asked_for(self, calls: Mapping[str, str], requests: Sequence[str] = ()) -> None:
-        """A model asked for these calls (id -> tool name), in this order, in one turn.
+        """Record the calls (ID -> tool name) that a model requested in one turn, in order.
 
-        `requests` tells equal calls of the turn apart (see `Ledger.announce`).
+        `requests` distinguishes equal calls of the turn (see `CallLog.announce`).
         """
         if self.ledger.announce(list(calls), requests):
             self.asked_tools.extend(calls.values())
@@ -309,12 +311,13 @@ class Session:
             self._occurrences.asked(calls)
 
     def check_open(self, tool: str, call_id: str | None = None) -> None:
-        """Refuse where no call may run any more. `call_id`: of a call that a model asked for.
+        """Refuse a call if none may run any more. `call_id`: of a call that a model requested.
 
         Raises:
-            RealCallBlocked: the session is closed, has latched, or lives in another process; or a part of the
-                user's set-up calls.
-            EpisodeStop: the episode was stopped for another reason before.
+            RealCallBlocked: the session is closed, had a violation, or belongs to another process; or the
+            user's
+                set-up makes the call.
+            EpisodeStop: the episode was stopped earlier for another reason.
         """
         if who := acting.get():
             self.refuse(f"{tool} was called by {who}; in a dream it did not run")
@@ -333,12 +336,12 @@ class Session:
                 raise self.stopped
 
     def _beside(self, call_id: str | None) -> bool:
-        """Whether a call was asked for in the turn of the unanswered one, and whole turns are asked."""
+        """Return whether a call is in the unanswered call's turn, and whole turns are answered."""
         at = self._stopped_at
         return self._whole_turns and at is not None and self.ledger.turn(call_id)[0] == at.turn
 
     def admit(self, call: Call, called: object = None) -> tuple[Route, CallPosition]:
-        """Decide who answers, if the hooks let it pass. `called`: the tool or function itself, if known.
+        """Return route and position of a call after its checks. `called`: the tool or function, if known.
 
         Raises:
             EpisodeStop: see `check_open`; or a limit was reached (`BudgetExceeded`), or a hook stops it.
@@ -357,7 +360,7 @@ class Session:
                     raise BudgetExceeded("tool calls of one episode", limit=self._step_limit)
             if self._before:
                 self._pass_hooks(call, own)
-                # a budget may be counted far away, and the episode over meanwhile
+                # a remote budget takes time, and the episode may end meanwhile
                 self.check_open(call.tool, call.call_id)
         except EpisodeStop as stop:
             self.stopped = self.stopped or stop
@@ -368,7 +371,7 @@ class Session:
         self._own[place.arrival] = own
         route = self.policy.route_of(own)
         if route is Route.OVERSEEN and self.policy.stage is Stage.SHADOW and self.ledger.after(place):
-            return Route.DREAM, place  # the real tools do not know of the writes that were dreamt before it
+            return Route.DREAM, place  # real tools do not know the earlier dreamed writes
         return route, place
 
     def _body(self) -> tuple[str, CallPosition | None]:
@@ -377,7 +380,7 @@ class Session:
 
     @property
     def within(self) -> str:
-        """The tool of this session whose real body runs here; "" where the agent itself does."""
+        """The tool whose real body runs here; "" if the agent's code does."""
         return self._body()[0]
 
     def _pass_hooks(self, call: Call, tool: ToolSpec) -> None:
@@ -386,16 +389,16 @@ class Session:
                 before_call(call, tool)
         except EpisodeStop:
             raise
-        except Exception as error:  # as itself, an agent would take it for the tool's own failure
+        except Exception as error:  # unwrapped, an agent would treat it as the tool's failure
             raise EpisodeStop(f"{call.tool} was not called: {error_line(error)}") from error
 
     def spec(self, call: Call, place: CallPosition) -> ToolSpec:
-        """The tool that was called at a place: of several of one name, that one, with this call's effect."""
+        """Return the spec of the object called at a place, with this call's effect."""
         own = self._own.get(place.arrival) or self.policy.spec(call.tool)
         return of_call(own, call.args) if own.effect_when else own
 
     def held(self, tool: str, call_id: str | None) -> None:
-        """Keep that a call came by the gate, so that its answer in the transcript is accounted for."""
+        """Record an intercepted call, which explains its answer in the transcript."""
         with self._lock:
             if call_id is not None:
                 self.held_call_ids.add(call_id)
@@ -403,9 +406,9 @@ class Session:
                 self.held_without_id[tool] += 1
 
     def numbered(self, request: Identity, node_run: object) -> Identity:
-        """Tell equal requests of one run of a node apart: models give the same call id twice.
+        """Number equal requests of one node run: models repeat call IDs.
 
-        A node that is run again makes its requests from the first on, and so they have their old names.
+        A node that runs again repeats its requests from the first on, so they get the same numbers.
         """
         with self._lock:
             _, made = self._requests.setdefault(id(node_run), (node_run, Counter()))
@@ -415,13 +418,14 @@ class Session:
     def flow(
         self, call: Call, place: CallPosition, identity: Identity | None = None, person: Person = nobody
     ) -> Flow[Answer]:
-        """Have a call answered by the dream.
+        """Have the dream answer a call.
 
-        A tool that asked people asks them again; what `person` raises without a reply ends this try. Who
-        made the call masked its arguments.
+        A tool that asked people asks them again; an exception of `person` without a reply ends this attempt.
+        The caller has masked the arguments.
         """
         started = time.time()
         yield from self.earlier_run_ends(place) if self.ledger.overlaps(place) else ()
+        yield from self.twins_end(call, place) if place.twin else ()
         after = self.ledger.after(place)
         fault = self._fault(call, place, after) if self._faults is not None else None
         if fault is not None and not fault.kind.answers:
@@ -437,8 +441,9 @@ class Session:
                 call = self._replied(call, answer.asks[0], person)
                 again = self.situation(call, place, after)
                 answer = yield Predict(call, replace(situation, seen=again.seen))
+            answer = viewed(answer, self.spec(call, place).view)
             answer = spoiled(fault, call, answer) if fault is not None else answer
-        if identity is not None:  # LangGraph gives a node's replies out in the order of its questions
+        if identity is not None:  # LangGraph returns a node's replies in the order of its questions
             for before in self._asked.get(identity, ())[len(call.replies) :]:
                 person(before.asked)
             self._asked[identity] = max(call.replies, self._asked.get(identity, ()), key=len)
@@ -454,15 +459,23 @@ class Session:
         return answer
 
     def earlier_run_ends(self, place: CallPosition) -> Flow[None]:
-        """Wait a little for what an earlier run of this node left in threads: a state is not chance."""
+        """Wait briefly for threads of an earlier run of this node, so that the state is deterministic."""
         until = time.monotonic() + _EARLIER_S
         while self.ledger.overlaps(place) and time.monotonic() < until:
             yield Throttle(0.002)
 
-    def siblings_arrive(self, call: Call) -> Flow[None]:
-        """A call failed: wait a little for those asked for with it.
+    def twins_end(self, call: Call, place: CallPosition) -> Flow[None]:
+        """Wait for equal calls asked for before this one in its turn: it sees what they did."""
+        until = time.monotonic() + _SIBLINGS_S
+        while self.ledger.awaits_twins(place, call):
+            if time.monotonic() >= until and not self.ledger.twin_under_way(place):
+                return  # it was cancelled
+            yield Throttle(0.002)
 
-        LangGraph cancels what has not begun yet, and which those are must not hang on threads' timing.
+    def siblings_arrive(self, call: Call) -> Flow[None]:
+        """After a failed call, wait briefly for the other calls of its turn.
+
+        LangGraph cancels calls that have not begun; which ones must not depend on thread timing.
         """
         until = time.monotonic() + _SIBLINGS_S
         while not self._one_by_one and self.ledger.awaits(call.call_id):
@@ -470,10 +483,10 @@ class Session:
             yield Throttle(0.002)
 
     def replies(self, identity: Identity | None, heard: Sequence[Reply], *, ended: bool) -> Sequence[Reply]:
-        """All replies that a real call got, given those of its last run.
+        """Return all replies that a real call got, given those of its last run.
 
-        A body that is run again after a reply hears the earlier ones again; a graph inside it goes on from
-        its checkpoint, and hears the new one only.
+        A body that runs again after a reply receives the earlier ones again; a graph inside it resumes from
+        its checkpoint and receives only the new one.
         """
         if identity is None:
             return heard
@@ -485,17 +498,17 @@ class Session:
         return whole
 
     def _replied(self, call: Call, asked: JsonValue, person: Person) -> Call:
-        """The call with the reply to one more question of its tool."""
+        """Return the call with the reply to another question of its tool."""
         try:
             reply = person(asked)
-        except BaseException:  # the node is run again when there is a reply, and makes its calls anew
+        except BaseException:  # the node runs again with the reply and repeats its calls
             if call.call_id is None:
                 self.held_without_id[call.tool] -= 1
             raise
         return self.masked(replace(call, replies=(*call.replies, Reply(asked, reply))))
 
     def drive(self, flow: Flow[_Result]) -> _Result:
-        """Carry out a flow's steps from a thread (sync tools); gives its result."""
+        """Execute a flow's steps in a thread (sync tools); return its result."""
         try:
             step = next(flow)
             while True:
@@ -517,10 +530,10 @@ class Session:
             result: _Result = done.value
             return result
         finally:
-            flow.close()  # a Ctrl-C between two steps leaves it where its blocks are open
+            flow.close()  # after a Ctrl-C between two steps, close its open blocks
 
     async def drive_async(self, flow: Flow[_Result]) -> _Result:
-        """Carry out a flow's steps on the event loop (async tools)."""
+        """Execute a flow's steps on the event loop (async tools)."""
         try:
             step = next(flow)
             while True:
@@ -542,10 +555,10 @@ class Session:
             result: _Result = done.value
             return result
         finally:
-            flow.close()  # a Ctrl-C between two steps leaves it where its blocks are open
+            flow.close()  # after a Ctrl-C between two steps, close its open blocks
 
     def real_fault(self, call: Call, place: CallPosition, after: str) -> Fault | None:
-        """What is to befall a call of a real tool; what runs in a dream as well never fails by plan."""
+        """Return the planned fault of a real call; tools that also run in dreams get none."""
         if self.mode is Mode.DREAM or self.spec(call, place).effect.runs_in_dream:
             return None
         fault = self._fault(call, place, after)  # real reads are never stale
@@ -554,14 +567,14 @@ class Session:
     def keep_real(
         self, call: Call, answer: Answer, place: CallPosition, *, after: str, started: float
     ) -> None:
-        """Commit a call whose real body was asked; the body may have told a secret that nobody knew before.
+        """Commit a call whose real body ran; the body may have revealed a new secret.
 
         Raises:
-            RealCallExecuted: it ran, and this is a dream, in which such a body must not run.
+            RealCallExecuted: the body ran in a dream, where it must not.
         """
         if answer.replies:
             call, answer = self.masked(replace(call, replies=answer.replies)), replace(answer, replies=())
-        elif self.masker.current() is not self._masks:  # more is known now
+        elif self.masker.current() is not self._masks:  # new secrets are known
             call = self.masked(call)
         entry = self.keep(call, answer, place, after=after, started=started)
         if answer.source is Source.REAL and self.mode is Mode.DREAM and not entry.effect.runs_in_dream:
@@ -571,7 +584,7 @@ class Session:
     def keep(
         self, call: Call, answer: Answer, place: CallPosition, *, after: str, started: float
     ) -> Transition:
-        """Commit a call, whose arguments are masked by now, and its answer."""
+        """Commit a call with masked arguments, and its answer."""
         entry = self.ledger.commit(
             place,
             call,
@@ -593,7 +606,7 @@ class Session:
             self.stopped = self.stopped or stop
             raise
         except Exception as error:
-            # as itself, an agent would take it for the tool's own failure and go on
+            # unwrapped, an agent would treat it as the tool's failure and continue
             unkept = EpisodeStop(f"the answer of {call.tool} could not be kept: {error}")
             self.stopped = self.stopped or unkept
             raise unkept from error
@@ -601,9 +614,9 @@ class Session:
 
     @contextmanager
     def body(self, call: Call, place: CallPosition, paused: type[BaseException]) -> Iterator[None]:
-        """Run a real body in the block; `paused`: what it raises to ask a person, and then runs again."""
+        """Run a real body inside the block; it raises `paused` to ask a person, and then runs again."""
         effect = self.spec(call, place).effect
-        if effect.runs_in_dream:  # its body runs there too, and makes its calls itself
+        if effect.runs_in_dream:  # its body also runs in dreams and makes its own calls
             yield
             return
         with _making(self, call.tool, place):
@@ -668,7 +681,7 @@ class Session:
             environment=self.environment,
             task=self.task,
             episode=self.episode,
-            history=self.ledger.history(place),
+            history=self.ledger.history(place, call),
             after=after,
             seen=self.ledger.seen(call, after, place),
             tool=self.spec(call, place),
@@ -715,7 +728,7 @@ class Session:
             )
         try:
             return await self._experience.answer(call, situation)
-        except EpisodeStop as stop:  # the dream's own model has spent the budget
+        except EpisodeStop as stop:  # the dream's model exceeded the budget
             self.stopped = self.stopped or stop
             raise
         except Exception as error:  # noqa: BLE001  as itself, an agent would take it for the tool's own failure
@@ -723,12 +736,12 @@ class Session:
             return Answer(source=Source.UNANSWERED, confidence=0.0, why=why)
 
     def dreamt_now(self, call: Call, situation: Situation) -> Answer:
-        """What the dream answers, from a thread."""
+        """Return the dream's answer, from a thread."""
         answering = self.dreamt(call, situation)
-        if self._experience is not None and self._experience.waits:  # the caller may be on a running loop
+        if self._experience is not None and self._experience.waits:  # the caller may run on an event loop
             return run_in_thread(lambda: asyncio.run(answering), name="dreamgym-experience")
         try:
-            answering.send(None)  # to its end: it never waits, and needs no event loop
+            answering.send(None)  # runs to its end, because it never waits
         except StopIteration as done:
             answer: Answer = done.value
             return answer

@@ -1,8 +1,8 @@
-"""The steps of a call's way to its answer, and the overseer that stands before a real call.
+"""The steps of a call to its answer, and the overseer's interface for real calls.
 
-Each decision is written once, as a generator of steps that a driver carries out, in a thread or on a loop
-(`Session.drive`). Under oversight the real body runs at `Execute` and nowhere else: a generator that ends, or
-raises, before it has let nothing run.
+Each decision is a generator of steps that a driver executes, in a thread or on an event loop
+(`Session.drive`). Under supervision the real body runs only at `Execute`: a generator that ends or raises
+earlier has run nothing.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Predict:
-    """Ask the dream what it would answer. Reply: its `Answer`."""
+    """Request the dream's answer. Reply: its `Answer`."""
 
     call: Call
     situation: Situation
@@ -31,48 +31,48 @@ class Predict:
 
 @dataclass(frozen=True, slots=True)
 class AwaitApproval:
-    """Ask whoever may approve. Reply: an `Approval`, or None; an exception but `Postponed` is a no."""
+    """Request approval. Reply: an `Approval`, or None; exceptions other than `Deferred` are a no."""
 
     held: HeldCall
-    approver: Approver | None  # None: there is nobody to ask, which is a no
-    seconds: float  # that there are for an answer
-    over: Callable[[], bool] = bool  # whether no answer is of use any more
+    approver: Approver | None  # None: no approver, which is a no
+    seconds: float  # time limit of the answer
+    over: Callable[[], bool] = bool  # whether an answer is no longer needed
 
 
 @dataclass(frozen=True, slots=True)
 class Throttle:
-    """Wait: no tool is called faster than it may be, and a slow one is late. Reply: nothing."""
+    """Wait, for rate limits and injected delays. Reply: nothing."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Execute:
-    """Run the real body, now. Reply: what it answered, as an `Answer`."""
+    """Run the real body now. Reply: its `Answer`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunBody:
-    """`Execute` for a driver, which knows no bodies. Reply: what this one gives; on a loop it is awaited."""
+    """`Execute` with its body, for a driver. Reply: the body's result; on a loop it is awaited."""
 
     body: Callable[[], Any]
 
 
 class Deferred(BaseException):
-    """Thrown into a passage at `AwaitApproval`: the answer comes to a later passage. It goes through."""
+    """Thrown into a passage at `AwaitApproval`: a later passage gets the answer. It is not caught."""
 
 
 Step = Predict | AwaitApproval | Throttle | Execute
 Passage = Generator[Step, Answer | Approval | None, Answer]
-"""The way of one call past its overseer; its result is what the agent is told."""
+"""The supervised steps of one call; returns the agent's answer."""
 _Result = TypeVar("_Result")
 Flow = Generator[Predict | AwaitApproval | Throttle | RunBody, Any, _Result]
-"""What a driver carries out; what a step raises is raised in it."""
-_GLANCE_S = 0.2  # between two looks at whether a question is still of use
+"""Steps for a driver; a step's exception is raised in the generator."""
+_GLANCE_S = 0.2  # between two checks whether a request is still needed
 
 
 class CallerApprover(ABC):
-    """An approver that is asked where the call is made, in its own thread and context."""
+    """An approver that runs in the call's own thread and context."""
 
     async def approve(self, held: HeldCall) -> Approval | None:
         """See `Approver.approve`."""
@@ -80,11 +80,11 @@ class CallerApprover(ABC):
 
     @abstractmethod
     def ask(self, held: HeldCall) -> Approval | None:
-        """An approval that names exactly this call; None is a no."""
+        """Return an approval of exactly this call; None is a no."""
 
 
 async def approval(step: AwaitApproval) -> Approval | None:
-    """The answer, while there is time for it; a question that is of no use any more is withdrawn."""
+    """Await the answer within the time limit; withdraw a request that is no longer needed."""
     if step.approver is None or isinstance(step.approver, CallerApprover):
         return approval_now(step)
     loop = asyncio.get_running_loop()
@@ -99,11 +99,11 @@ async def approval(step: AwaitApproval) -> Approval | None:
     finally:
         asking.cancel()
     given = asking.result()
-    return given if loop.time() <= deadline else None  # one that cannot be interrupted may be late, too
+    return given if loop.time() <= deadline else None  # an uninterruptible approver may be late
 
 
 def approval_now(step: AwaitApproval) -> Approval | None:
-    """The same from a thread."""
+    """Like `approval`, from a thread."""
     if step.approver is None:
         return None
     if isinstance(step.approver, CallerApprover):
@@ -113,10 +113,10 @@ def approval_now(step: AwaitApproval) -> Approval | None:
 
 
 class Overseer(Protocol):
-    """Lets real calls through, one by one. Thread-safe; one for all the sessions of a run."""
+    """Admits real calls one by one. Thread-safe; one for all sessions of a run."""
 
     def affords(self, episodes: int) -> bool:
-        """Whether so many more episodes can be expected to fit; where not, real calls have ended."""
+        """Return whether the budget is expected to allow more episodes; if not, real calls have ended."""
         ...
 
     def passage(
@@ -127,15 +127,15 @@ class Overseer(Protocol):
         identity: "Identity | None",
         exact: Callable[[], str | None],
     ) -> Passage:
-        """The way of one call that the policy would have run under oversight.
+        """Return the supervised steps of one call.
 
         Args:
-            session: whose call it is.
-            call: the call as it is told and kept, without secrets.
+            session: the call's session.
+            call: the call without secrets, as reported and stored.
             place: its place in the session.
-            identity: names the request, so that a resumed node is told what it was told before.
-            exact: a digest of the arguments as they are now, secrets and all; None where some have no form
-                that tells them apart.
+            identity: identifies the request, so that a resumed node gets the same answer.
+            exact: returns a digest of the current arguments including secrets; None if some arguments have no
+                distinguishing form.
 
         Raises:
             EpisodeStop: the call does not run.

@@ -1,7 +1,7 @@
-"""After an episode: does what was said agree with what the gate saw?
+"""After an episode: compare the transcript with the intercepted calls.
 
-The alarm is a tool message with status success that the gate has no entry for:
-either a middleware answered by itself (its code ran for real) or something ran outside the gate.
+A tool message with status success without an intercepted call is an alarm: a middleware answered by itself
+(its code ran for real), or something ran outside of interception.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -11,20 +11,20 @@ from dreamgym_kit.routing.session import Session
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Executed
 
-_HANDED_BACK = "transfer_back_to_"  # a supervisor's own messages: no tool of that name exists
+_HANDED_BACK = "transfer_back_to_"  # prefix of a supervisor's messages, not of tools
 PAST_THE_GATE = "it answered without passing the gate: a middleware or node ran something by itself"
 
-_BAD_ARGUMENTS = "Error invoking tool"  # how LangGraph's tool node begins its answer
+_BAD_ARGUMENTS = "Error invoking tool"  # prefix of LangGraph's tool node
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """What does not fit."""
+    """The differences between transcript and log."""
 
-    executed: tuple[Executed, ...]  # each answer that nothing in the gate's log accounts for: its code ran
-    violations: tuple[str, ...]  # calls that were neither seen nor answered: code may have run for them
-    errors: tuple[str, ...]  # the episode cannot be trusted for another reason, as a plain sentence
-    bad_arguments: int = 0  # calls that the framework answered itself: their arguments did not fit
+    executed: tuple[Executed, ...]  # answers without an intercepted call: their code ran
+    violations: tuple[str, ...]  # calls neither intercepted nor answered: their code may have run
+    errors: tuple[str, ...]  # other reasons why the episode cannot be trusted
+    bad_arguments: int = 0  # calls that the framework rejected for their arguments
 
 
 def reconcile(
@@ -34,13 +34,13 @@ def reconcile(
     known_tools: Collection[str],
     structured: Collection[str],
 ) -> Reconciliation:
-    """Compare a transcript with the gate's own log.
+    """Compare a transcript with the session's log.
 
     Args:
         messages: the episode's transcript, from the update stream.
-        session: the episode's, which has the log.
+        session: the episode's session with the log.
         known_tools: names of tools and hooked functions.
-        structured: names that only shape an answer.
+        structured: names of structured outputs.
     """
     asked = _asked_calls(messages)
     names = {call_id: name for call_id, (name, _) in asked.items()}
@@ -51,7 +51,7 @@ def reconcile(
     bad_arguments = 0
     for message in messages:
         if message.get("role") != "tool" or "status" not in message:
-            continue  # a message of the task's own history was not made in this episode
+            continue  # from the task's history, not from this episode
         call_id = str(message.get("tool_call_id"))
         if message.get("status") == "error":
             failed.add(call_id)
@@ -61,7 +61,7 @@ def reconcile(
         if call_id in held_call_ids or name in structured or name.startswith(_HANDED_BACK):
             continue
         if name in session.unknown_names:
-            continue  # a node of the agent's own says that there is no such tool
+            continue  # an agent's node reports an unknown tool
         if without_id.get(name):
             without_id[name] -= 1
             continue
@@ -86,7 +86,7 @@ def _unanswered(
     held_call_ids: Collection[str],
     without_id: dict[str, int],
 ) -> list[str]:
-    """Calls that passed no gate and have no answer, though their conversation went on."""
+    """Return calls without interception or answer although their conversation continued."""
     answered = {str(message.get("tool_call_id")) for message in messages if message.get("role") == "tool"}
     unseen = []
     for call_id, name in passed_over.items():
@@ -102,7 +102,7 @@ def _unanswered(
 def _asked_calls(
     messages: Sequence[Mapping[str, JsonValue]],
 ) -> dict[str, tuple[str, Mapping[str, JsonValue]]]:
-    """Name and arguments of what models asked for, by call id."""
+    """Return tool and arguments of requested calls, by call ID."""
     found: dict[str, tuple[str, Mapping[str, JsonValue]]] = {}
     for message in messages:
         for call in message.get("tool_calls") or ():

@@ -1,1 +1,1 @@
-"""A sandbox that the kernel holds: namespaces, read-only mounts, Landlock and seccomp, without root."""
+"""A kernel sandbox without root: namespaces, read-only mounts, Landlock and seccomp."""

@@ -1,9 +1,9 @@
-"""The process outside a sandbox: connects for the confined ones, by name; tells what the kernel stopped.
+"""The process outside a sandbox: connects for confined processes, by host name, and reports stopped calls.
 
-A door is a listening socket that was made inside for one allowed host and port; a socket stays in the network
-it was made in, so that this process takes what connects there and connects to the host outside. TLS and the
-protocol are the client's own. The listener of the filter gives each call that was refused or looked at;
-namespaces, mounts and Landlock decide, and a call that is only looked at always goes on.
+A door is a listening socket, created inside for one allowed host and port. A socket stays in the network
+namespace of its creation, so this process accepts its connections and connects to the host outside. TLS and
+the protocol are the client's. The seccomp listener receives each refused or observed call; namespaces, mounts
+and Landlock decide, and an observed call always continues.
 """
 
 import asyncio
@@ -34,19 +34,19 @@ _CHUNK, _PATH, _ADDRESS = 65_536, 4_096, 128  # bytes
 _INET, _INET6, _UNIX = 2, 10, 1
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm", "kfd", "dri")
 _HARMLESS = (*(f"/dev/{name}" for name in DEVICES), "/dev/nvidia")
-# Its own open files, and names of threads and the like; the C library writes those, and does without.
+# Its own open files and thread names; the C library writes those, but does not need to.
 _OWN = re.compile(
     r"/dev/(stdout|stderr|fd/\d+)|/proc/(self|thread-self)/fd/\d+"
     r"|/proc/(self|thread-self|\d+)/(task/\d+/)?(comm|oom_score_adj|timerslack_ns)"
 )
-_PROBED = ("io_uring_setup", "keyctl", "request_key", "add_key")  # libraries try these and do without
+_PROBED = ("io_uring_setup", "keyctl", "request_key", "add_key")  # libraries probe these and do not need them
 _MAX_TOLD = 1_000
-BLOCKED, NOTED = "blocked", "noted"  # fails a run; is told
+BLOCKED, NOTED = "blocked", "noted"  # fails a run; is only reported
 
 
 @dataclass(frozen=True, slots=True)
 class HostDoor:
-    """One host and port that may be reached, and the address inside that stands for it."""
+    """An allowed host and port, and its address inside the sandbox."""
 
     host: str
     port: int
@@ -55,20 +55,20 @@ class HostDoor:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What holds inside, for whoever names what was stopped."""
+    """The rules inside, for reporting stopped calls."""
 
     doors: tuple[HostDoor, ...]
     writable: tuple[str, ...]  # real paths
-    ports: tuple[int, ...] | None  # that TCP may reach on any host; None: only doors may be reached
-    proxy: bool = True  # connect through HTTPS_PROXY where that is set
+    ports: tuple[int, ...] | None  # allowed TCP ports of any host; None: only doors
+    proxy: bool = True  # connect through HTTPS_PROXY if set
     at_end: Callable[[], object] = lambda: None
 
 
 def serve(control: socket.socket, rules: Rules, *, on_stderr: bool) -> NoReturn:
-    """Be the broker until no confined process is left; told lines go over `control`, or to stderr."""
+    """Run the broker until no confined process is left; reports go to `control` or stderr."""
     try:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)  # they end the confined process, and that ends this one
+            signal.signal(number, signal.SIG_IGN)  # signals end the confined process, whose end ends this one
         os.setsid()
         shut = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, *(() if on_stderr else (2,))):
@@ -93,12 +93,12 @@ def _leave_with(control: socket.socket) -> NoReturn:
 
 
 class _Told:
-    """Tells each thing once."""
+    """Report each event once."""
 
     def __init__(self, control: socket.socket, *, on_stderr: bool) -> None:
         self._control, self._on_stderr = control, on_stderr
         self._seen: set[tuple[str, str]] = set()
-        control.setblocking(False)  # whoever reads slowly must not hold the confined process
+        control.setblocking(False)  # a slow reader must not block the confined process
 
     def __call__(self, level: str, text: str, who: str) -> None:
         if (level, text) in self._seen or len(self._seen) >= _MAX_TOLD:

@@ -88,7 +88,7 @@ _rest = b""
 
 
 def standing() -> Confinement | None:
-    """The sandbox that this process is in, or that the program was started in; None: nobody asked for one."""
+    """Return the sandbox of this process, or that of its start; None: no sandbox was requested."""
     if _standing is None and (kind := os.environ.get(_VARIABLE)) in (NAMESPACES, LANDLOCK):
         with contextlib.suppress(OSError):
             held = kind == LANDLOCK or os.statvfs("/").f_flag & os.ST_RDONLY
@@ -98,7 +98,7 @@ def standing() -> Confinement | None:
 
 
 def stands_for(wanted: str) -> Confinement:
-    """The sandbox of a run in this process, where the setting is `wanted`."""
+    """Return the sandbox of a run in this process for the setting `wanted`."""
     if (inside := standing()) is not None:
         return inside
     if wanted == "external":
@@ -110,7 +110,7 @@ def stands_for(wanted: str) -> Confinement:
 
 
 def available() -> Confinement:
-    """The best sandbox that this system gives, tried in a process of its own; changes nothing here."""
+    """Return the best sandbox of this system, tested in another process; changes nothing here."""
     if sys.platform != "linux":
         return Confinement(NONE, "no kernel sandbox on this system")
     if not Path("/proc/self/task").is_dir():
@@ -130,7 +130,7 @@ def available() -> Confinement:
 
 
 def _more() -> str:
-    """One line that would allow namespaces."""
+    """Return a command that would allow namespaces."""
     apparmor = "apparmor_restrict_unprivileged_userns"
     switches = {
         apparmor: ("1", f"sudo sysctl -w kernel.{apparmor}=0"),
@@ -149,7 +149,7 @@ def _more() -> str:
 
 
 def _tried(attempt: Callable[[], object]) -> str:
-    """Try something in a process of its own; gives why it failed, or ""."""
+    """Try a function in another process; return why it failed, or ""."""
     reader, writer = os.pipe()
     if not (process := os.fork()):
         try:
@@ -178,7 +178,7 @@ def _try_filter() -> None:
 
 
 def check(wanted: str, *, best: Confinement, where: str) -> None:
-    """Refuse a sandbox that is too weak; `where`: the setting that asks for more.
+    """Refuse a sandbox that is too weak; `where`: the setting that requires more.
 
     Raises:
         UserError: `wanted` is "require", and `best` is not the namespace sandbox.
@@ -191,16 +191,16 @@ def check(wanted: str, *, best: Confinement, where: str) -> None:
 def enter(
     plan: Plan, *, wanted: str = "auto", where: str = "settings", on_stderr: bool = False
 ) -> Confinement:
-    """Confine this process for good; gives the sandbox that stands now.
+    """Confine this process permanently; return the active sandbox.
 
     Args:
-        plan: what is allowed inside.
+        plan: the permissions inside.
         wanted: as `guard.sandbox`.
         where: the setting, for messages.
-        on_stderr: the broker prints what was stopped; else `listen` hears of it.
+        on_stderr: the broker prints stopped calls; otherwise `listen` reports them.
 
     Raises:
-        UserError: "require" cannot be had, or the plan cannot be carried out.
+        UserError: "require" is not possible, or the plan failed.
     """
     global _standing
     if (inside := standing()) is not None:
@@ -230,7 +230,7 @@ def enter(
 def _confine(plan: Plan, kind: str, *, on_stderr: bool) -> None:
     global _lines, _delivery, _delivered
     doors = _doors(plan.hosts)
-    buffer = Path(os.path.realpath(plan.buffer)) if plan.buffer else None  # SQLite names its logs so
+    buffer = Path(os.path.realpath(plan.buffer)) if plan.buffer else None  # as SQLite names its logs
     logs = [Path(f"{buffer}{suffix}") for suffix in ("", "-wal", "-shm")] if buffer else []
     writable = [_made(path) for path in plan.writable]
     temporary = Path(tempfile.mkdtemp(prefix="dreamgym-sandbox-")) if plan.temporary else None
@@ -239,13 +239,13 @@ def _confine(plan: Plan, kind: str, *, on_stderr: bool) -> None:
     if temporary is not None:
         writable.append(temporary)
         os.environ["TMPDIR"] = str(temporary)
-        tempfile.tempdir = None  # what was looked up before
+        tempfile.tempdir = None  # the cached folder
     _delivered = frozenset(
         path
         for path in map(os.path.realpath, plan.delivered)
         if not path.startswith(("/dev/", "/proc/"))
         and (Path(path).is_file() or not Path(path).exists())
-        # What is under a writable folder could be exchanged for a link; the process writes it itself.
+        # A file in a writable folder could be replaced by a link, so the process writes it itself.
         and not any(folder.is_dir() and Path(path).is_relative_to(folder) for folder in writable)
     )
     devices = [Path("/dev", name) for name in DEVICES] + sorted(Path("/dev").glob("nvidia*"))
@@ -262,7 +262,7 @@ def _confine(plan: Plan, kind: str, *, on_stderr: bool) -> None:
     theirs.close()
     taking.close()
     if buffer is not None:
-        ours.recv(1)  # its log is there, see `_outside`
+        ours.recv(1)  # waits until the log exists, see `_outside`
     writable = [path for path in [*writable, *logs] if path.exists()]
     sockets = _enter_namespaces(doors, writable, proxied=proxied) if kind == NAMESPACES else []
     os.environ[_VARIABLE] = kind
@@ -285,7 +285,7 @@ def _confine(plan: Plan, kind: str, *, on_stderr: bool) -> None:
 
 
 def _made(path: Path) -> Path:
-    with contextlib.suppress(OSError):  # then it is left out
+    with contextlib.suppress(OSError):  # then it is skipped
         if not path.exists():
             (path.parent if path.suffix else path).mkdir(parents=True, exist_ok=True)
             path.touch()
@@ -297,7 +297,7 @@ def _made(path: Path) -> Path:
 def _enter_namespaces(
     doors: Sequence[HostDoor], writable: Sequence[Path], *, proxied: bool
 ) -> list[socket.socket]:
-    """Enter the namespaces and open the doors; gives their sockets."""
+    """Enter the namespaces and open the doors; return their sockets."""
     if proxied:  # by the broker
         for name in [name for name in os.environ if name.lower() in _PROXIES]:
             del os.environ[name]
@@ -328,7 +328,7 @@ def _opened(door: HostDoor) -> socket.socket:
     except OSError:
         if door.address != "::1":
             raise
-        return socket.socket()  # no IPv6 here: nobody comes through this door
+        return socket.socket()  # no IPv6 here: this door is unused
 
 
 def _outside(
@@ -341,14 +341,14 @@ def _outside(
     *,
     on_stderr: bool,
 ) -> None:
-    """Be the process outside; never returns."""
+    """Run as the process outside; never returns."""
     try:
         ends = contextlib.ExitStack()
         ends.callback(_remove_empty, [folder.absolute() for folder in fresh])
         if temporary is not None:
             ends.callback(shutil.rmtree, temporary, ignore_errors=True)
         if buffer is not None:
-            # Holds the log of the buffer: a confined process could neither make nor remove its files.
+            # Keep the buffer's log open: a confined process can neither create nor remove its files.
             import sqlite3
 
             held = sqlite3.connect(f"{buffer.absolute().as_uri()}?mode=rw", uri=True, check_same_thread=False)
@@ -364,7 +364,7 @@ def _outside(
 
 def _remove_empty(folders: Sequence[Path]) -> None:
     for folder in folders:
-        with contextlib.suppress(OSError):  # it is not empty: it is the run's
+        with contextlib.suppress(OSError):  # not empty: the run uses it
             folder.rmdir()
 
 
@@ -402,7 +402,7 @@ def _write(path: Path, data: bytes, *, append: bool) -> None:
 
 
 def deliver(path: Path, data: bytes, *, append: bool = False) -> bool:
-    """Have the broker write a file that the plan names; False: it is none of those, write it yourself.
+    """Let the broker write a file of the plan; return False for other files.
 
     Raises:
         OSError: it cannot be written.
@@ -422,7 +422,7 @@ def deliver(path: Path, data: bytes, *, append: bool = False) -> bool:
 
 
 def listen(told: Callable[[str, str], object]) -> None:
-    """Have `told(level, text)` called for what the kernel stops from now on, from a thread of its own."""
+    """Call `told(level, text)` for each stopped call from now on, in a separate thread."""
     global _told
     first, _told = _told is None, told
     if (lines := _lines) is None or not first:
@@ -436,7 +436,7 @@ def listen(told: Callable[[str, str], object]) -> None:
 
 
 def settle() -> None:
-    """Tell what was not yet told. A stopped call is told of before it returns to who made it."""
+    """Report pending events. A stopped call is reported before it returns to its caller."""
     global _rest
     if _lines is None or _told is None:
         return
@@ -471,7 +471,7 @@ def _doors(hosts: Iterable[str]) -> list[HostDoor]:
 
 
 def split_host(entry: str) -> tuple[str, int | None]:
-    """Take an entry of allow_hosts apart: "name:443", "[::1]:80", "::1"."""
+    """Parse an entry of allow_hosts: "name:443", "[::1]:80", "::1"."""
     text = entry.strip().lower()
     if _address(text):
         return text, None
@@ -484,7 +484,7 @@ def split_host(entry: str) -> tuple[str, int | None]:
 
 
 def _ports(host: str) -> Sequence[int]:
-    """The ports of a host that is named without one: HTTP's; of this machine those where somebody listens."""
+    """Return the ports of a host without a port: HTTP's; of this machine all listening ports."""
     if host != "localhost" and not host.startswith("127.") and host != "::1":
         return _HTTP_PORTS
     ports = set()
@@ -504,10 +504,10 @@ def _address(host: str) -> bool:
 
 
 def _without_allowed_proxy(hosts: Iterable[str]) -> bool:
-    """Whether the broker uses the proxy of the environment: not where that proxy is allowed inside itself."""
+    """Return whether the broker uses the environment's proxy: not if that proxy itself is allowed."""
     if not any(name.lower().endswith("_proxy") for name in os.environ):
         return True
-    from urllib.request import getproxies_environment  # heavy
+    from urllib.request import getproxies_environment  # slow import
 
     allowed = {split_host(entry) for entry in hosts}
     for url in getproxies_environment().values():

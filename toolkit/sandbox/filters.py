@@ -1,9 +1,8 @@
-"""System calls that a confined process may not make, and those that are only looked at: one seccomp filter.
+"""One seccomp filter: system calls that a confined process may not make, and calls that are only observed.
 
-A refused call and one that is looked at both wait for the listener's answer (see `broker`), which tells of
-it. What is refused is refused by numbers in registers, which no thread can exchange meanwhile. What is looked
-at goes on in the kernel, where namespaces, mounts and Landlock decide; the listener reads its memory only to
-name it.
+Refused and observed calls both wait for the listener's answer (see `broker`), which reports them. Calls are
+refused by numbers in registers, which no thread can change meanwhile. Observed calls continue in the kernel,
+where namespaces, mounts and Landlock decide; the listener reads their memory only for the report.
 """
 
 import ctypes
@@ -17,9 +16,9 @@ from dreamgym_kit.sandbox.kernel import call, no_new_privileges
 
 _LOAD, _EQUAL, _ANY_BIT, _AT_LEAST, _AND, _RETURN = 0x20, 0x15, 0x45, 0x35, 0x54, 0x06
 _ALLOW, _NOTIFY, _ERRNO, _KILL = 0x7FFF0000, 0x7FC00000, 0x00050000, 0x80000000
-_X32 = 0x40000000  # numbers of another ABI of the same processor
-_ARGUMENT = 16  # offset of the first one in what a filter sees, 8 bytes each
-_FAST_OPEN = 0x20000000  # a connect that Landlock does not see
+_X32 = 0x40000000  # call numbers of another ABI of the processor
+_ARGUMENT = 16  # offset of the first argument in a filter's data, 8 bytes each
+_FAST_OPEN = 0x20000000  # connects without Landlock's check
 _NEW_USER = 0x10000000
 _TIOCSTI = 0x5412  # types into the terminal
 _CHANGES_FILE = 0o1 | 0o2 | 0o100 | 0o1000  # O_WRONLY, O_RDWR, O_CREAT, O_TRUNC
@@ -29,12 +28,12 @@ _SET_FILTER, _NEW_LISTENER, _KILLABLE = 1, 8, 32
 
 @dataclass(frozen=True, slots=True)
 class PathCall:
-    """Where a call that changes a file has its path: argument numbers; None: the working directory."""
+    """The path arguments of a file-changing call, by number; None: the working directory."""
 
     name: str
     path: int
     folder: int | None = None
-    landlock: bool = True  # Landlock stops it too
+    landlock: bool = True  # Landlock also stops it
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,19 +122,19 @@ _Step = tuple[int, int, int, int]  # operation, jump if true, jump if false, con
 
 
 def machine() -> _Machine | None:
-    """The numbers of this processor; None: they are not known."""
+    """Return the call numbers of this processor; None: unknown."""
     return MACHINES.get(platform.machine())
 
 
 def confine(*, udp: bool, notify: bool = True) -> int | None:
-    """Install the filter in this thread and what it starts; gives the listener's descriptor.
+    """Install the filter in this thread and its children; return the listener's descriptor.
 
     Args:
-        udp: datagram sockets may be made.
-        notify: False: refuse without a listener, and look at nothing; gives None.
+        udp: allow datagram sockets.
+        notify: False: refuse without a listener, observe nothing and return None.
 
     Raises:
-        OSError: the kernel takes no filter; EINVAL or EBUSY: no listener.
+        OSError: the kernel rejects the filter; EINVAL or EBUSY: no listener.
     """
     here = machine()
     if here is None:
@@ -162,7 +161,7 @@ def _program(here: _Machine, *, udp: bool, notify: bool) -> list[_Step]:
     steps: list[_Step] = [
         (_LOAD, 0, 0, 4), (_EQUAL, 1, 0, here.audit), (_RETURN, 0, 0, _KILL),
         (_LOAD, 0, 0, 0), (_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _ERRNO | errno.EPERM),
-        # It hides its flags in memory; glibc goes on with clone.
+        # clone3 has its flags in memory; glibc falls back to clone.
         (_EQUAL, 0, 1, here.clone3), (_RETURN, 0, 0, _ERRNO | errno.ENOSYS),
     ]  # fmt: skip
     for number in here.refused:
@@ -187,7 +186,7 @@ def _program(here: _Machine, *, udp: bool, notify: bool) -> list[_Step]:
 
 
 def _if_argument(number: int, tests: Sequence[tuple[int, int, int, int]], answer: int) -> list[_Step]:
-    """Answer a call where one of (argument, operation, constant, byte) holds; else go on with the next."""
+    """Answer a call if one of (argument, operation, constant, byte) matches; else continue."""
     steps: list[_Step] = []
     for argument, operation, constant, byte in tests:
         steps += [(_LOAD, 0, 0, _ARGUMENT + 8 * argument + byte)]
@@ -197,7 +196,7 @@ def _if_argument(number: int, tests: Sequence[tuple[int, int, int, int]], answer
 
 
 def _sockets(*, udp: bool, refuse: int) -> list[_Step]:
-    """Of sockets: TCP, and UDP where it may be; netlink, which name lookups ask for addresses."""
+    """Allow TCP sockets, UDP if permitted, and netlink, which name resolution needs."""
     kinds = [(_STREAM, _TCP), *([(_DGRAM, _UDP)] if udp else [])]
     steps: list[_Step] = [
         (_LOAD, 0, 0, _ARGUMENT), (_EQUAL, 0, 1, _NETLINK), (_RETURN, 0, 0, _ALLOW),

@@ -1,7 +1,7 @@
-"""Linux calls that confine this process: namespaces, mounts, Landlock, capabilities. No policy is here.
+"""Linux calls that confine this process: namespaces, mounts, Landlock, capabilities; no policy.
 
-Each function changes the calling process for good, and what it starts from then on; a second thread would
-stay outside. Numbers of system calls above 423 are the same on every architecture.
+Each function permanently changes the calling process and its later children; a second thread would stay
+outside. System call numbers above 423 are equal on all architectures.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ _SIOCSIFFLAGS, _SIOCSIFADDR, _UP = 0x8914, 0x8916, 0x41
 _FILE_CAPABILITIES = 0b11011  # chown, dac_override, fowner, fsetid: root reads and owns files as before
 _CAPSET_VERSION = 0x20080522
 
-# Rights of Landlock that change something, by the ABI that brought them; the bits of linux/landlock.h.
+# Landlock's write rights, by the ABI that introduced them; bits of linux/landlock.h.
 _WRITES = {
     1: sum(1 << bit for bit in (1, 4, 5, 6, 7, 8, 9, 10, 11, 12)),
     2: 1 << 13,  # rename to another folder
@@ -39,13 +39,13 @@ def call(number: int, *args: Any) -> int:
     """Make a system call.
 
     Raises:
-        OSError: as the kernel answered.
+        OSError: the kernel's error.
     """
     return checked(_libc.syscall(number, *args), f"system call {number}")
 
 
 def checked(answer: int, what: str) -> int:
-    """Give an answer of libc, or raise what it says."""
+    """Return an answer of libc, or raise its error."""
     if answer < 0:
         code = ctypes.get_errno()
         raise OSError(code, f"{what}: {os.strerror(code)}")
@@ -59,14 +59,14 @@ def prctl(option: int, *args: int) -> int:
 
 
 def landlock_abi() -> int:
-    """Which version of Landlock the kernel has; 0: none."""
+    """Return the kernel's Landlock version; 0: none."""
     return max(int(_libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1)), 0)
 
 
 def landlock(writable: Iterable[Path], *, ports: Sequence[int] | None) -> None:
-    """Hold file changes to these files and folders, TCP connections to these ports; None: to any.
+    """Restrict file changes to these files and folders, TCP connections to these ports; None: all ports.
 
-    Signals and abstract sockets stay among the confined processes where the kernel can hold them (ABI 6).
+    Signals and abstract sockets stay among the confined processes if the kernel supports it (ABI 6).
     """
     abi = landlock_abi()
     rights = sum(bits for since, bits in _WRITES.items() if abi >= since)
@@ -93,15 +93,15 @@ def landlock(writable: Iterable[Path], *, ports: Sequence[int] | None) -> None:
 
 
 def no_new_privileges() -> None:
-    """Let no program that is started gain rights; Landlock and seccomp ask for it."""
+    """Prevent started programs from gaining privileges, as Landlock and seccomp require."""
     prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
 def drop_capabilities() -> None:
-    """Keep the capabilities by which root uses files, of those that the process has; drop all others."""
+    """Keep only root's file capabilities, if present; drop all others."""
     for capability in range(64):
         if not _FILE_CAPABILITIES >> capability & 1:
-            with suppress(OSError):  # the kernel has no more of them
+            with suppress(OSError):  # the last capability of this kernel
                 prctl(_PR_CAPBSET_DROP, capability)
     status = Path("/proc/self/status").read_text("ascii", "replace")
     has = next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith("CapPrm"))
@@ -127,9 +127,9 @@ def new_namespaces() -> None:
 
 @contextmanager
 def _mapping_all() -> Iterator[Callable[[], bool]]:
-    """Give what maps every user of the new namespace to itself: root goes on using files of others.
+    """Yield a function that maps every user of the new namespace to itself, so that root can use all files.
 
-    Only a process outside may do that, and only one of root's; False: it could not.
+    Only an outside process of root can do this; the function returns False if it failed.
     """
     if os.geteuid() != 0:
         yield lambda: False
@@ -163,7 +163,7 @@ def _mapping_all() -> Iterator[Callable[[], bool]]:
 
 
 def add_address(address: str, number: int) -> None:
-    """Give the loopback device of this network namespace one more address."""
+    """Add an address to the loopback device of this network namespace."""
     parsed = ipaddress.ip_address(address)
     if parsed.version == 4:
         request = struct.pack("16sHH4s8x", f"lo:{number}".encode(), socket.AF_INET, 0, parsed.packed)
@@ -182,21 +182,21 @@ def own_shared_memory() -> None:
 
 
 def bind(source: Path, target: Path) -> None:
-    """Show `source` at `target`."""
+    """Bind-mount `source` at `target`."""
     path = os.fsencode(source), os.fsencode(target)
     checked(_libc.mount(*path, None, ctypes.c_ulong(_BIND), None), f"bind {target}")
 
 
 def read_only_but(writable: Sequence[Path]) -> None:
-    """Make every mount read-only, for chmod and the like too, but for these files and folders."""
+    """Make every mount read-only, also for chmod and similar, except these files and folders."""
     for path in writable:
         bind(path, path)
     _mount_attribute(Path("/"), _RDONLY, 0, _AT_RECURSIVE)
     for path in (*writable, Path("/dev/shm")):  # noqa: S108  its own, see `own_shared_memory`
-        with suppress(PermissionError):  # it was read-only before
+        with suppress(PermissionError):  # already read-only
             _mount_attribute(path, 0, _RDONLY, 0)
     with suppress(FileNotFoundError):
-        os.chdir(Path.cwd())  # onto the mount that can be written
+        os.chdir(Path.cwd())  # switch to the writable mount
 
 
 def _mount_attribute(path: Path, added: int, removed: int, flags: int) -> None:

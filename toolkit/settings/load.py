@@ -20,11 +20,10 @@ from typing import Any, get_origin
 
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.errors import NotSerializable, UnknownName, UserError
-from dreamgym_kit.settings.buffer_url import Address, buffer_of, place_of
-from dreamgym_kit.settings.read import keys_of, lines_of, read_settings, refuse_secrets, renamed, sections
+from dreamgym_kit.settings.buffer_url import buffer_of, place_of
+from dreamgym_kit.settings.read import keys_of, lines_of, read_settings, renamed, sections
 from dreamgym_kit.settings.schema import SETTINGS_FILE, Settings, declared, kind_of
 from dreamgym_kit.settings.secrets import keep_secret, with_whole_paths
-from dreamgym_kit.settings.tool_models import ToolModelSettings, read_model
 from dreamgym_kit.types import ToolSpec
 
 PREFIX = "DREAMGYM_"
@@ -80,28 +79,12 @@ def parse_settings(text: str, *, path: Path | None = None) -> Settings:
     return settings if path is None else with_whole_paths(settings, path.absolute().parent)
 
 
-def check_models(settings: Settings, specs: Mapping[str, ToolSpec]) -> None:
-    """Check the tool models and `[match]` of settings against the tools that there are.
+def check_match(settings: Settings, specs: Mapping[str, ToolSpec]) -> None:
+    """Check `[match]` against the tools that there are.
 
     Raises:
-        UnknownName: one names a tool, a read or an argument that the graph does not have.
+        UnknownName: it names a tool or an argument that the graph does not have.
     """
-    _check_match(settings, specs)
-    for name, tool in settings.tools.items():
-        if tool.model is None or name not in specs:
-            continue
-        table = ("tools", name, "model")
-        for key, read in tool.model.reads():
-            if read not in specs:
-                raise _unknown(settings, "tool", read, specs, (*table, *key))
-        properties = specs[name].args_schema.get("properties")
-        for key, argument in tool.model.arguments() if isinstance(properties, Mapping) else ():
-            if argument not in (properties or {}):
-                place, where = (*table, *key), f"those of {name}"
-                raise _unknown(settings, "argument", argument, properties or {}, place, where)
-
-
-def _check_match(settings: Settings, specs: Mapping[str, ToolSpec]) -> None:
     for pattern, rule in settings.match.items():
         fitting = [spec for name, spec in specs.items() if fnmatchcase(name, pattern)]
         if not fitting:
@@ -282,33 +265,6 @@ def rules_folder(settings: Settings) -> Path:
     return settings.folder / "rules"
 
 
-def drafts_file(settings: Settings) -> Path:
-    """Where drafts are kept: beside the buffer; of one behind an address, beside the settings."""
-    place = buffer_of(settings)
-    if isinstance(place, Address):
-        return settings.folder / f"{place.name}.drafts.toml"
-    return place.with_suffix(".drafts.toml")
-
-
-def read_drafts(path: Path) -> dict[str, ToolModelSettings]:
-    """The drafts of a file, by tool; none where there is no file.
-
-    Raises:
-        UserError: it cannot be read; names the place.
-    """
-    if not path.exists():
-        return {}
-    try:
-        text = path.read_text(encoding="utf-8")
-        data = tomllib.loads(text)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise UserError(f"{path}: drafts cannot be read: {error}; mend or delete the file.") from None
-    where = Settings(path=path.absolute(), lines=lines_of(text)).where
-    refuse_secrets(data, where)
-    tools = data.get("tools", {})
-    if not isinstance(tools, Mapping) or not all(isinstance(tool, Mapping) for tool in tools.values()):
-        raise UserError(f"{path}: holds no [tools.NAME.model]; delete it and draft again.")
-    return {
-        name: read_model(tool.get("model", {}), ("tools", name, "model"), where)
-        for name, tool in tools.items()
-    }
+def drafts_folder(settings: Settings) -> Path:
+    """Where drafted rules wait for a person: they answer nothing before they are moved to `rules_folder`."""
+    return rules_folder(settings) / "drafts"

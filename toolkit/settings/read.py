@@ -23,7 +23,7 @@ from dreamgym_kit.settings.schema import (
     without_none,
 )
 from dreamgym_kit.settings.secrets import looks_secret, names_secret
-from dreamgym_kit.settings.tool_models import ToolModelSettings, read_model
+from dreamgym_kit.settings.views import check_view
 from dreamgym_kit.types import ArgumentReader, Effect, EffectWhen
 
 Where = Callable[..., str]
@@ -182,6 +182,16 @@ def _leaves(value: Any, key: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...],
 
 
 _PLAIN = Key("")
+_RULES_HAVE = {
+    "answer": "`answer` of [outcomes.ok]",
+    "fails": "`decides`, and an outcome with `fails = true` for each",
+    "fails_only": "`decides` without any further outcome",
+    "changes": "[updates], by the record that an argument names",
+    "keeps": "`unaffected`, the views that stay",
+    "views": "names such as order_id<args.order_id>.status, in `decides` and `answer`",
+    "fresh": "MadeUp in the `answer`",
+}
+"""Where the parts of a tool model, as settings had it once, stand in a rules file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +200,8 @@ class _Reader:
 
     def record(self, record: type, data: Any, key: tuple[str, ...]) -> dict[str, Any]:
         self._want(isinstance(data, Mapping), key, "a table", data)
+        if record is ToolSettings and "model" in data:
+            self._refuse_model(data["model"], key)
         known = keys_of(record)
         hints, keys = get_type_hints(record), declared(record)
         values = {}
@@ -202,8 +214,11 @@ class _Reader:
             raise UserError(f"{self.where(*key)}: {_dotted(key)} says no 'effect'; one of {effects}.")
         if values.get("effect_when"):
             self._check_effect_when(values["effect"], values["effect_when"], key)
-        if isinstance(model := values.get("model"), ToolModelSettings):
-            self._check_effects(values["effect"], model, key)
+        if values.get("view") and "effect" in values:
+            try:
+                check_view(values["view"])
+            except ValueError as error:
+                raise UserError(f"{self.where(*key, 'view')}: {_dotted((*key, 'view'))}: {error}.") from None
         return values
 
     def _check_effect_when(self, effect: Effect, rules: EffectWhen, key: tuple[str, ...]) -> None:
@@ -220,20 +235,23 @@ class _Reader:
                     f"{where}: a call is read, write or destructive; 'pure' and 'control' are of tools."
                 )
 
-    def _check_effects(self, effect: Effect, model: ToolModelSettings, key: tuple[str, ...]) -> None:
-        """A tool that changes nothing has nothing to keep: said of a read, it would make a write of it."""
-        for part in ("changes", "keeps"):
-            if getattr(model, part) and not effect.changes_environment:
-                raise UserError(
-                    f"{self.where(*key, 'model', part)}: {_dotted((*key, 'model', part))}: "
-                    f"'{key[-1]}' has the effect '{effect}', which changes nothing; delete '{part}', "
-                    f'or say effect = "write" in [{_dotted(key)}].'
-                )
+    def _refuse_model(self, model: Any, key: tuple[str, ...]) -> None:
+        """Refuse a tool model of earlier versions; say of each of its parts where it is written now."""
+        parts = model if isinstance(model, Mapping) else {}
+        lines = [
+            f"  {self.where(*key, 'model', part)}: {part}: {_RULES_HAVE.get(part, 'has no counterpart')}"
+            for part in parts
+        ]
+        name = key[-1]
+        head = (
+            f"{self.where(*key, 'model')}: '{_dotted((*key, 'model'))}' is written in rules/{name}.toml now, "
+            f"as a program. Delete it here; `dreamgym-kit rules export {name} > rules/{name}.toml` writes "
+            "what recordings show of the tool, to be corrected there."
+        )
+        raise UserError("\n".join([head, *lines]))
 
     def value(self, kind: Any, value: Any, key: tuple[str, ...], holds: Key) -> Any:
         kind = without_none(kind)
-        if kind is ToolModelSettings:
-            return read_model(value, key, self.where)
         if kind is ToolSettings and isinstance(value, str):
             effect = value.removesuffix("?")
             return ToolSettings(self._effect(effect, key), guessed=effect != value)

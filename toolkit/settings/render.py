@@ -13,7 +13,6 @@ import tomlkit
 
 from dreamgym_kit.settings.read import lines_of, renamed, sections
 from dreamgym_kit.settings.schema import Settings, ToolSettings, declared
-from dreamgym_kit.settings.tool_models import ToolModelSettings, as_data
 from dreamgym_kit.types import Effect, ToolSpec
 
 _HEAD = (
@@ -42,11 +41,6 @@ _REFERENCE = """\
 """
 
 _HEADER = re.compile(r"\s*\[([^\[\]]+)\]")
-_DRAFTS_HEAD = """\
-# Tool models that a language model drafted, kept where no recording contradicts them. They are used where
-# neither settings nor recordings say anything. Agree with one: move its tables to dreamgym.toml.
-
-"""
 _UNPAIRED = re.compile("[\ud800-\udfff]")  # half a character: TOML has no form for it
 
 
@@ -90,7 +84,7 @@ def render_settings(
 ) -> str:
     """Write settings as TOML, with the tools of a graph where settings do not name them yet.
 
-    `tables`: tools that get a table of their own, to which a model can be added.
+    `tables`: tools that get a table of their own, to which keys can be added.
     """
     tools = [spec for spec in specs if spec.kind == "tool"]
     parts = [_HEAD, *_pairs(_changed(settings, Settings())), "", *_tools(settings, tools, tables)]
@@ -151,7 +145,9 @@ def render_effects(specs: Iterable[ToolSpec]) -> list[str]:
 
 def _settings_of(spec: ToolSpec) -> ToolSettings:
     """What settings would say of a tool as it is known."""
-    return ToolSettings(spec.effect, guessed=spec.source == "guessed", effect_when=spec.effect_when)
+    return ToolSettings(
+        spec.effect, guessed=spec.source == "guessed", effect_when=spec.effect_when, view=spec.view
+    )
 
 
 def render_tool(spec: ToolSpec) -> list[str]:
@@ -160,29 +156,36 @@ def render_tool(spec: ToolSpec) -> list[str]:
 
 
 def _tool_table(name: str, tool: ToolSettings) -> list[str]:
-    more = {"guessed": tool.guessed or None, "effect_when": tool.effect_when or None}
-    return _table(f"tools.{_name(name)}", {"effect": tool.effect, **more})
+    return _table(f"tools.{_name(name)}", {"effect": tool.effect, **_beside_effect(tool)})
+
+
+def _beside_effect(tool: ToolSettings) -> dict[str, Any]:
+    return {
+        "effect_when": tool.effect_when or None,
+        "view": tool.view or None,
+        "guessed": tool.guessed or None,
+        "imagine": tool.imagine,
+    }
 
 
 def _effect(tool: ToolSettings) -> str:
     """A tool's effect as the value of one line."""
-    if not tool.effect_when:
+    if not tool.effect_when and not tool.view and tool.imagine is None:
         return _value(f"{tool.effect}{'?' if tool.guessed else ''}")
-    parts = {"effect": tool.effect, "effect_when": tool.effect_when, "guessed": tool.guessed or None}
+    parts = {"effect": tool.effect, **_beside_effect(tool)}
     return _value({name: value for name, value in parts.items() if value is not None})
 
 
 def _tools(settings: Settings, specs: Iterable[ToolSpec], own: Collection[str]) -> list[str]:
-    """`[tools]`: a line for each effect; one that has a model gets a table of its own."""
+    """`[tools]`: a line for each effect; `own` ones get a table each."""
     effects: dict[str, str] = {}
     tables: list[str] = []
     known = {spec.name: _settings_of(spec) for spec in specs}
     for name, tool in {**dict(sorted(known.items())), **settings.tools}.items():
-        if tool.model is None and name not in own:
+        if name in own:
+            tables += _tool_table(name, tool)
+        else:
             effects[_name(name)] = _effect(tool)
-            continue
-        tables += _tool_table(name, tool)
-        tables += render_model(name, tool.model) if tool.model is not None else []
     lines = [_EFFECTS, "[tools]", *_pairs(effects), ""] if effects else []
     return [*lines, *tables]
 
@@ -220,40 +223,6 @@ def _takes_text(schema: Any) -> bool:
         return any(map(_takes_text, ways))
     kind = schema.get("type", "string")
     return kind == "string" or (isinstance(kind, list) and "string" in kind)
-
-
-def render_model(name: str, model: ToolModelSettings) -> list[str]:
-    """The tables of one tool's model, as `[tools.NAME.model]` has them."""
-    data = as_data(model)
-    several = {key: data.pop(key) for key in ("fails", "changes") if data.get(key)}
-    table = f"tools.{_name(name)}.model"
-    lines = [f"[{table}]", *(f"{_name(key)} = {_inline(value)}" for key, value in data.items()), ""]
-    for key, entries in several.items():
-        for entry in entries:
-            lines += [
-                f"[[{table}.{key}]]",
-                *(f"{_name(part)} = {_inline(value)}" for part, value in entry.items()),
-            ]
-            lines.append("")
-    return lines
-
-
-def render_drafts(drafts: Mapping[str, ToolModelSettings]) -> str:
-    """The text of a file of drafts."""
-    lines = [line for name, model in sorted(drafts.items()) for line in render_model(name, model)]
-    return _DRAFTS_HEAD + "\n".join(lines)
-
-
-def _inline(value: Any) -> str:
-    """A JSON value on one line; TOML has no null, so that is a hole."""
-    if value is None:
-        return '"{null}"'
-    if isinstance(value, Mapping):
-        inside = ", ".join(f"{_name(key)} = {_inline(item)}" for key, item in value.items())
-        return f"{{ {inside} }}" if inside else "{}"
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_inline(item) for item in value)}]"
-    return _value(value)
 
 
 def _others(settings: Settings, nodes: Iterable[ToolSpec]) -> list[str]:

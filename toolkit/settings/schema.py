@@ -12,7 +12,6 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from dreamgym_kit.settings.tool_models import ToolModelSettings
 from dreamgym_kit.types import Effect, EffectWhen
 
 SETTINGS_FILE = "dreamgym.toml"
@@ -157,7 +156,9 @@ class ToolSettings:
     effect: Effect = key(MISSING, "what the tool does to its environment")
     guessed: bool = key(False, "`init` wrote the effect, and nobody has confirmed it yet")
     effect_when: EffectWhen = key(dict, 'the effect of a call by an argument: { query = "sql" }')
-    model: ToolModelSettings | None = key(None, "what it answers and changes, see the page on tool rules")
+    view: tuple[str, ...] = key(
+        (), 'the parts of its answers that the agent sees: "items[].name", "items[:5]", "text()" of a page'
+    )
     imagine: bool | None = key(
         None, "whether its answers may be imagined; as simulate.imagine unless set", example=True
     )
@@ -234,7 +235,9 @@ class ExperienceSettings:
     calibration_calls: int = key(
         32, "recorded calls asked before a run, to learn what its confidence is worth", was="calibrate"
     )
-    examples: int = key(6, "like recordings shown with a question; half as many failures beside", most=16)
+    examples: int = key(
+        6, "similar recordings shown with a question, and half as many failures, at most 3", most=16
+    )
     judge: bool = key(False, "also judges each episode, beside the checker")
     judge_model: str | None = key(None, "another model for it: a served name, or a URL", example="qwen3-32b")
     user_model: str | None = key(
@@ -245,6 +248,11 @@ class ExperienceSettings:
     )
     usd_per_million_input: float = key(0.0, "tokens read")
     usd_per_million_output: float = key(0.0, "tokens written")
+
+    @property
+    def named(self) -> bool:
+        """Whether a model is named."""
+        return bool(self.urls) or self.model is not None or self.dir is not None
 
     def of(self, role: str) -> "ExperienceSettings":
         """The settings of the model for a role: "judge", "user" or "teacher"."""

@@ -30,8 +30,8 @@ from math import exp, log
 
 from dreamgym_kit.dream.answer_schema import AnswerSchema, schema_for
 from dreamgym_kit.dream.faults import is_transient
-from dreamgym_kit.dream.state.observed import observation
-from dreamgym_kit.dream.state.values import walk
+from dreamgym_kit.dream.json_values import walk
+from dreamgym_kit.dream.observed import observation
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Answer, Effect, Source, ToolSpec, Transition
 

@@ -24,8 +24,8 @@ from weakref import WeakKeyDictionary
 from dreamgym_kit.canonical import canonical, digest
 from dreamgym_kit.dream.call_log import CallPosition
 from dreamgym_kit.dream.faults import is_transient
-from dreamgym_kit.dream.state.observed import observation
-from dreamgym_kit.dream.state.values import copy_json
+from dreamgym_kit.dream.json_values import copy_json
+from dreamgym_kit.dream.observed import observation
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.interfaces import Approver, Situation
 from dreamgym_kit.routing.router import Stage

@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from dreamgym_kit.dream.entities import mentioned, records
+from dreamgym_kit.dream.json_values import spell
 from dreamgym_kit.dream.learned.training_data import Met, Taught, lesson, met, met_in, taught
 from dreamgym_kit.dream.learned.vocabulary import UNKNOWN
-from dreamgym_kit.dream.state.audit import learn
-from dreamgym_kit.dream.state.dreaming import Knowledge
-from dreamgym_kit.dream.state.entities import mentioned, records
-from dreamgym_kit.dream.state.history import recordings
-from dreamgym_kit.dream.state.observed import failed, observation
-from dreamgym_kit.dream.state.values import spell
+from dreamgym_kit.dream.observed import failed, observation
+from dreamgym_kit.dream.programs.experience import learn, seen_calls
+from dreamgym_kit.dream.recorded_episodes import recordings
 from dreamgym_kit.dream.structured_output import call_data, closed, fenced, request_output
 from dreamgym_kit.interfaces import ChatEndpoint
 from dreamgym_kit.serialization import JsonValue
@@ -102,19 +101,20 @@ class MinedRules:
 
     def __init__(self, trajectories: Sequence[Trajectory]) -> None:
         rows = [step for trajectory in trajectories for step in trajectory.steps]
-        self._knowledge: Knowledge = learn(recordings(rows), calibrated=False)
-        self._taught: Taught = taught(tuple(met(self._knowledge)))
+        episodes = recordings(rows)
+        self._model = learn(episodes, {}, measured=False).model
+        calls = [seen_calls(episode, self._model.parameters) for episode in episodes]
+        self._calls = {(episode.world, episode.id): episode for episode in calls}
+        self._taught: Taught = taught(tuple(met(self._model, calls)))
         self._plain = RecordedNotes()
 
     async def annotate(self, trajectory: Trajectory) -> Annotation:
         """See `Annotator.annotate`."""
         plain = await self._plain.annotate(trajectory)
-        environment = f"{trajectory.tenant}/{trajectory.environment}"
-        episodes = self._knowledge.pool.episodes.get(environment, [])
-        own = next((episode for episode in episodes if episode.id == trajectory.episode), None)
+        own = self._calls.get((f"{trajectory.tenant}/{trajectory.environment}", trajectory.episode))
         if own is None or len(own.steps) != len(plain.notes):
             return replace(plain, by=self.name)
-        calls = met_in(self._knowledge, environment, own, unseen=True)
+        calls = met_in(self._model, own, unseen=True)
         notes = (self._note(note, call) for note, call in zip(plain.notes, calls, strict=True))
         return replace(plain, by=self.name, notes=tuple(notes))
 

@@ -9,17 +9,19 @@ world that nobody has recorded.
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import NamedTuple
 
 from dreamgym_kit.chat import ChatMessage
 from dreamgym_kit.dream.consistency import ConsistencyCheck
+from dreamgym_kit.dream.environment_facts import FactIndex
 from dreamgym_kit.dream.held_out import as_seen, situation_of
-from dreamgym_kit.dream.llm_experience import Retrieve, Schemas, messages_for
+from dreamgym_kit.dream.llm_experience import Retrieve, Schemas, question_messages
 from dreamgym_kit.dream.programs.experience import ProgramTracker
-from dreamgym_kit.dream.state_tracker import StateTracker
+from dreamgym_kit.dream.prompt import shown_tools
+from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.training.annotation import Annotation, StepNote, Trajectory, fits
 from dreamgym_kit.training.pointing import Query, observed_changes, spelled, target_of
 from dreamgym_kit.types import ToolSpec, Transition
@@ -48,7 +50,7 @@ class Sight(NamedTuple):
 
     retrieve: Retrieve
     schemas: Schemas
-    following: StateTracker
+    facts: Callable[[Situation], FactIndex]
     programs: ProgramTracker
 
 
@@ -112,7 +114,7 @@ def lessons_of(
             row=row.id,
             tool=tool,
             kind=str(target.decision["outcome"]),
-            messages=tuple(_messages(query, chance)),
+            messages=tuple(_messages(query, chance, sight.facts(query.situation), specs)),
             answer=answer,
             unlearned=unlearned,
             left_out=left_out,
@@ -139,7 +141,7 @@ def query_for(
         row=row,
         situation=situation,
         examples=shown,
-        ground=ConsistencyCheck(sight.following, row.call, situation),
+        ground=ConsistencyCheck(sight.programs, row.call, situation),
         form=sight.schemas(row.call, situation),
         as_seen=lambda answer: as_seen(answer, row.call.tool, model),
         left_out=tuple(left_out),
@@ -163,10 +165,22 @@ def _reason(note: StepNote, query: Query) -> str:
     return _NOT_SHOWN if any(len(word) > 1 and word in spoken for word in query.hidden) else note.reasoning
 
 
-def _messages(query: Query, chance: random.Random) -> list[ChatMessage]:
-    situation = replace(query.situation, history=query.history)
-
+def _messages(
+    query: Query, chance: random.Random, facts: FactIndex, specs: Mapping[str, ToolSpec]
+) -> list[ChatMessage]:
     def mark() -> str:
         return f"{chance.getrandbits(64):016x}"
 
-    return messages_for(query.row.call, situation, query.examples, query.facts, query.form, draw=mark)
+    row = query.row
+    if not row.after and row.call.key in facts.by_call:  # a dream answers such a call from the recording
+        facts = FactIndex(fact for key, fact in facts.by_call.items() if key != row.call.key)
+    return question_messages(
+        row.call,
+        replace(query.situation, history=query.history),
+        state=query.facts,
+        form=query.form,
+        facts=facts,
+        tools=shown_tools(specs),
+        examples=query.examples,
+        draw=mark,
+    )

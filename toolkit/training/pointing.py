@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from dreamgym_kit.dream.answer_schema import AnswerSchema
 from dreamgym_kit.dream.consistency import ConsistencyCheck
 from dreamgym_kit.dream.decision import MAX_CHANGES, Decision, read_decision, render
-from dreamgym_kit.dream.state.entities import mentioned, records
-from dreamgym_kit.dream.state.observed import failed, observation
-from dreamgym_kit.dream.state.values import is_scalar, spell, walk
+from dreamgym_kit.dream.entities import mentioned, records
+from dreamgym_kit.dream.json_values import is_scalar, spell, walk
+from dreamgym_kit.dream.observed import failed, observation
 from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.serialization import JsonValue

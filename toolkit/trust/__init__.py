@@ -1,1 +1,1 @@
-"""How far results hold: intervals, paired differences, pass@k and pass^k."""
+"""The statistics of results: intervals, paired differences, pass@k and pass^k."""

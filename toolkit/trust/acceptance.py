@@ -1,21 +1,21 @@
-"""Which tools a model may stand in for: its agreement with recorded outcomes, tool by tool, against a bound.
+"""The acceptance check of an experience model: per tool, its agreement with recorded outcomes and a bound.
 
-Held-out calls are put to each way of answering: how often is the answer the recorded one?
+Each way of answering is asked the held-out calls; how often is its answer the recorded one?
 
-    recorded  only repeats this very call in this very state
-    composed  state and rules: recorded, composed, analogous, as a dream without a model
-    model     the model alone, as code settles what it decides
-    layered   code where it is sure enough, else the model where it is
+    recorded  only repeats the same call in the same state
+    composed  state and rules: recorded, derived, analogous, like a dream without a model
+    model     the model alone, whose decisions code completes
+    layered   code if it is confident, else the model if it is
 
-Exact means equal in all that the agent sees, up to ids that the tool makes up. What is not answered is not
-exact. The support that decides in `layered` is learned from the other half of the model's own trials. By the
-calls that code leaves to the model, each tool gets a verdict:
+Exact means equal in all that the agent sees, except IDs that the tool generates. Unanswered is not exact. The
+confidence used in `layered` is learned from the other half of the model's trials. From the calls that code
+leaves to the model, each tool gets a verdict:
 
-    trust    at or above the bound on enough calls: answers in dry runs and in training
-    watch    too few calls, or below the bound by no more than chance: answers in dry runs only
-    never    below it, or takes refusals for success: is never asked
+    trust    at or above the bound on enough calls: answers in dry runs and training
+    watch    too few calls, or below the bound by chance at most: answers only in dry runs
+    never    below the bound, or accepts refused calls: is never asked
 
-The file bears the digest of the weights that were tried. Other weights have passed nothing.
+The file has the digest of the tested weights. Other weights have passed nothing.
 """
 
 import json
@@ -38,22 +38,22 @@ TRUST: Final = "trust"
 WATCH: Final = "watch"
 NEVER: Final = "never"
 _ENOUGH = 20  # calls
-_FEW_REFUSED = 5  # refused calls from which on it counts how often they are taken for success
+_FEW_REFUSED = 5  # minimum refused calls for judging false acceptances
 WAYS = ("recorded", "composed", "model", "layered")
-_STEPS = 10  # of the calibration error
+_STEPS = 10  # bins of the calibration error
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOutCall:
-    """What became of one held-out call."""
+    """The results of one held-out call."""
 
     tool: str
     failed: bool  # as recorded
-    recorded: bool | None = None  # exact? None: no answer
+    recorded: bool | None = None  # whether exact; None: no answer
     composed: bool | None = None
     model: bool | None = None
-    model_failed: bool = False  # the model said that the tool fails
-    form: str = "whole"  # of the model's decision, and its own confidence
+    model_failed: bool = False  # the model predicted a failure
+    form: str = "whole"  # form of the model's decision; `confidence`: its own
     confidence: float = 0.0
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -67,10 +67,10 @@ class ToolExactness:
     calls: int
     exact: Mapping[str, int]  # by way
     answered: Mapping[str, int]
-    open: int  # calls that code leaves to the model, and that it answers surely enough
+    open: int  # calls that code leaves to the model, with enough confidence
     open_right: int
     refused: int  # of all calls, as recorded
-    taken_for_done: int  # of those, where the model says that it was done
+    taken_for_done: int  # of these, calls that the model accepts
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,8 @@ class Exactness:
     """All figures."""
 
     tools: tuple[ToolExactness, ...]
-    calibration: float | None  # expected error of its support on calls left to it; None: it answered none
-    trials: tuple[ReasonedTrial, ...]  # of calls that code leaves open
+    calibration: float | None  # expected calibration error on calls left to it; None: it answered none
+    trials: tuple[ReasonedTrial, ...]  # of calls that code leaves to the model
     prompt_tokens: int
     completion_tokens: int
 
@@ -89,11 +89,11 @@ class Exactness:
         return sum(tool.calls for tool in self.tools)
 
     def share(self, way: str) -> float:
-        """0..1 of all calls that this way answers exactly."""
+        """Return the share (0..1) of all calls that this way answers exactly."""
         return sum(tool.exact[way] for tool in self.tools) / max(1, self.calls)
 
     def to_json(self) -> dict[str, JsonValue]:
-        """For the report and the gate's file."""
+        """Return the figures for the report and the acceptance file."""
         return {
             "calls": self.calls,
             **{f"exact_{way}": round(self.share(way), 4) for way in WAYS},
@@ -107,9 +107,9 @@ class Exactness:
 
 
 def exactness(calls: Sequence[HeldOutCall], *, threshold: float) -> Exactness:
-    """Put figures together.
+    """Compute the figures.
 
-    `calls`: in the order asked. `threshold`: support from which a model's answer is taken.
+    `calls`: in the order asked. `threshold`: minimum confidence of a model's answer.
     """
     supports = _supports(calls)
     by_tool: dict[str, list[int]] = defaultdict(list)
@@ -147,7 +147,7 @@ def _of_tool(tool: str, calls: Sequence[tuple[HeldOutCall, float]], threshold: f
 
 
 def _trials(calls: Iterable[HeldOutCall]) -> list[ReasonedTrial]:
-    """Of the calls that code leaves open: others are never put to the model."""
+    """Return the trials of calls that code leaves to the model: it is asked no others."""
     return [
         ReasonedTrial(call.form, call.confidence, call.model)
         for call in calls
@@ -156,7 +156,7 @@ def _trials(calls: Iterable[HeldOutCall]) -> list[ReasonedTrial]:
 
 
 def _supports(calls: Sequence[HeldOutCall]) -> list[float]:
-    """Each call's support, learned from the other half of the trials."""
+    """Return each call's confidence, learned from the other half of the trials."""
     trials = _trials(calls)
     halves: list[ReasonedSupport] = [learn_support(trials[half::2]) for half in (1, 0)]
     supports, place = [], 0
@@ -168,7 +168,7 @@ def _supports(calls: Sequence[HeldOutCall]) -> list[float]:
 
 
 def _calibration(answers: Iterable[tuple[float, bool | None]]) -> float | None:
-    """Expected calibration error in ten equal steps (Naeini et al., AAAI 2015)."""
+    """Return the expected calibration error in ten equal bins (Naeini et al., AAAI 2015)."""
     bins: dict[int, list[tuple[float, bool]]] = defaultdict(list)
     for support, right in answers:
         if right is not None:
@@ -192,28 +192,28 @@ class ToolGate:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What a model has passed."""
+    """The result of a model's acceptance check."""
 
-    weights: str  # digest; "" where a server's weights cannot be read
+    weights: str  # digest; "" if a server's weights cannot be read
     bound: float
     tools: Mapping[str, ToolGate]
     trials: tuple[ReasonedTrial, ...] = ()
 
     def may_answer(self, tool: str, *, training: bool) -> bool:
-        """Whether calls of a tool may be put to the model."""
+        """Return whether the model may answer calls of a tool."""
         known = self.tools.get(tool)
         verdict = known.verdict if known is not None else WATCH
         return verdict == TRUST or (verdict == WATCH and not training)
 
     def why_not(self, tool: str) -> str:
-        """In a plain sentence."""
+        """Return the reason as a sentence."""
         known = self.tools.get(tool)
         return known.why if known is not None else "it was never tried on this tool"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
-    """A gate as its file has it, with the figures that it rests on."""
+    """The file of an acceptance check, with its figures."""
 
     gate: int = 1
     weights: str
@@ -227,7 +227,7 @@ _FILES = Codec(_File)
 
 
 def gate_of(measured: Exactness, *, weights: str, bound: float = 0.9) -> Gate:
-    """Judge each tool by the calls that code leaves to the model and that it is sure enough of."""
+    """Judge each tool by the calls that code leaves to the model, with enough confidence."""
     return Gate(weights, bound, {tool.tool: _judged(tool, bound) for tool in measured.tools}, measured.trials)
 
 
@@ -249,10 +249,10 @@ def _judged(tool: ToolExactness, bound: float) -> ToolGate:
 
 
 def write_gate(path: Path, gate: Gate, figures: Mapping[str, JsonValue]) -> None:
-    """Write it, with the figures that it rests on.
+    """Write the acceptance file with its figures.
 
     Raises:
-        RunDirectoryError: the disk refuses.
+        RunDirectoryError: it cannot be written.
     """
     trials = tuple((trial.form, trial.confidence, trial.exact) for trial in gate.trials)
     tools = dict(sorted(gate.tools.items()))
@@ -261,10 +261,10 @@ def write_gate(path: Path, gate: Gate, figures: Mapping[str, JsonValue]) -> None
 
 
 def read_gate(path: Path, *, weights: str | None = None) -> Gate:
-    """Read it; `weights`: the digest of those that are to answer now, None where nobody can tell.
+    """Read the acceptance file; `weights`: digest of the current weights, None if unknown.
 
     Raises:
-        UserError: there is none, it is none, or it is of other weights.
+        UserError: the file is missing, not valid, or of other weights.
     """
     again = "try the model again: dreamgym-kit experience eval"
     try:

@@ -1,14 +1,13 @@
-"""Whether B beats A, on the tasks that both tried: one word, one sentence, and what they rest on.
+"""Compare B with A on their common tasks: a conclusion, a sentence, and the figures behind it.
 
-A difference is claimed only where its interval is clear of zero and no way of settling the inconclusive
-episodes would turn it round. The task is the unit: each gives a pair of shares (or means), one for each run.
+A difference is claimed only if its interval excludes zero and no outcome of the inconclusive episodes would
+reverse it. The task is the unit: each gives a pair of shares (or means), one per run.
 
-May B take A's place? B has to be better on the whole, and clearly worse at no family of tasks. There doubt
-counts against it: one that is as good as A at every family is held back with a chance of 10 % (`GUARD`). A
-comparison that is made again and again ends well by chance, so each further look at the same A has to be
-twice as sure as the one before: the first at 95 %, the second at 97.5 %, and so on. Over all looks together a
-model that is no better takes A's place with a chance of 5 % at most (2.5 % + 1.25 % + ..., the upper side of
-each).
+May B replace A? B must be better overall, and not clearly worse in any family of tasks. Doubt counts against
+B there: a B equal to A in every family is held back with a chance of 10 % (`GUARD`). Repeated comparisons
+succeed by chance, so each further look at the same A must be twice as certain as the last: the first at 95 %,
+the second at 97.5 %, and so on. Over all looks a model that is not better replaces A with a chance of 5 % at
+most (2.5 % + 1.25 % + ..., the upper side of each).
 """
 
 from collections.abc import Sequence
@@ -21,30 +20,30 @@ from dreamgym_kit.trust.outcomes import TaskOutcome, wilson_of_share
 ALPHA = 0.05  # of a 95 % interval
 RESAMPLES = 2_000
 _SEED = 0
-_AT_ONCE = 100  # resamples held in memory
-_BEYOND = 40  # resamples beyond the two bounds of an interval, or more
+_AT_ONCE = 100  # resamples in memory at once
+_BEYOND = 40  # minimum resamples beyond the bounds of an interval
 
 
 class Conclusion(StrEnum):
-    """What can be said of B against A."""
+    """The conclusion about B compared with A."""
 
     BETTER = "better"
     WORSE = "worse"
-    NO_DIFFERENCE = "no_difference"  # none can be seen: that is not to say there is none
-    INCONCLUSIVE = "inconclusive"  # inconclusive episodes could turn it round, or leave no task to compare
+    NO_DIFFERENCE = "no_difference"  # none is visible, which does not prove that there is none
+    INCONCLUSIVE = "inconclusive"  # inconclusive episodes could reverse it, or leave no task to compare
     NO_COMMON_TASKS = "no_common_tasks"
 
     @property
     def label(self) -> str:
-        """As reports say it: "NO DIFFERENCE"."""
+        """The text in reports: "NO DIFFERENCE"."""
         return self.value.replace("_", " ").upper()
 
 
 @dataclass(frozen=True, slots=True)
 class PairedComparison:
-    """B against A; shares are means over the tasks that are decided on both sides, 0..1."""
+    """B against A; shares are means over the tasks conclusive on both sides, 0..1."""
 
-    tasks: int  # decided on both sides
+    tasks: int  # conclusive on both sides
     a: float
     b: float
     change: float  # b - a
@@ -52,17 +51,17 @@ class PairedComparison:
     high: float
     better: int  # tasks that B solves more often
     worse: int
-    inconclusive_a: int  # episodes, over all tasks that both tried
+    inconclusive_a: int  # episodes, over all common tasks
     inconclusive_b: int
     episodes_a: int
     episodes_b: int
-    least: float  # the change, had every inconclusive episode spoken for A, over all tasks that both tried
-    most: float  # and for B
-    left_out: int  # tasks that both tried and that are not decided on both sides
+    least: float  # the change if every inconclusive episode favored A, over all common tasks
+    most: float  # or favored B
+    left_out: int  # common tasks that are not conclusive on both sides
 
     @property
     def word(self) -> Conclusion:
-        """The judgement."""
+        """The conclusion."""
         if not self.tasks:
             return Conclusion.INCONCLUSIVE if self.left_out else Conclusion.NO_COMMON_TASKS
         if self.low <= 0 <= self.high:
@@ -74,11 +73,11 @@ class PairedComparison:
 
     @property
     def sentence(self) -> str:
-        """The judgement as a plain sentence, with its figures."""
+        """The conclusion as a sentence with figures."""
         return self.phrase()
 
     def phrase(self, a: str = "A", b: str = "B") -> str:
-        """The sentence with other names for the two."""
+        """Return the sentence with other names for the two."""
         if self.word is Conclusion.NO_COMMON_TASKS:
             return _sentence_case(f"{a} and {b} have no task in common.")
         if not self.tasks:
@@ -99,9 +98,9 @@ class PairedComparison:
 def beaten(
     a: Sequence[TaskOutcome], b: Sequence[TaskOutcome], *, seed: int = 0, alpha: float = ALPHA
 ) -> PairedComparison:
-    """Hold B against A over the tasks that both tried; `seed` is that of the bootstrap.
+    """Compare B with A over their common tasks; `seed` is that of the bootstrap.
 
-    With another `alpha` than 0.05 `low` and `high` are no 95 % interval, and the sentence is not to be told.
+    With an `alpha` other than 0.05, `low` and `high` are not a 95 % interval: do not show the sentence.
     """
     of_a = {outcome.task: outcome for outcome in a if outcome.episodes}
     pairs = [(of_a[outcome.task], outcome) for outcome in b if outcome.task in of_a and outcome.episodes]
@@ -144,7 +143,7 @@ def _difference(change: float, a: str) -> str:
 
 
 def _points(share: float) -> str:
-    """Whole points; one place where a bound would round to a zero that it is not."""
+    """Format whole points, with one decimal if a bound would round to zero."""
     whole = round(100 * share)
     return str(whole) if whole or abs(share) < 5e-4 else f"{100 * share:.1f}"
 
@@ -168,22 +167,22 @@ def _require_pairs(before: Sequence[float], after: Sequence[float]) -> int:
 
 
 def share_change(before: Sequence[float], after: Sequence[float]) -> tuple[float, float, float]:
-    """Give the change of a mean share, with its 95 % interval.
+    """Return the change of a mean share, with its 95 % interval.
 
     Newcombe's method 10 for a difference of paired proportions (R. G. Newcombe, Statist. Med. 17, 1998,
-    p. 2635): Wilson's intervals of both shares, joined by how far they go together. Made for one episode a
-    task (shares of 0 and 1); with several, a task's share varies less than a single yes or no, so the
-    interval is wider than it need be.
+    p. 2635): Wilson's intervals of both shares, combined by their correlation. Designed for one episode per
+    task (shares of 0 and 1); with several, a task's share varies less than one outcome, so the interval is
+    wider than needed.
 
     Args:
-        before: one share (0..1) a task.
+        before: one share (0..1) per task.
         after: the same tasks in the same order.
 
     Returns:
         Change (after - before), its lower and its upper bound.
 
     Raises:
-        ValueError: no tasks, or not as many on both sides.
+        ValueError: no tasks, or different numbers on both sides.
     """
     count = _require_pairs(before, after)
     old, new = sum(before) / count, sum(after) / count
@@ -197,13 +196,13 @@ def share_change(before: Sequence[float], after: Sequence[float]) -> tuple[float
 
 
 def mean_change(before: Sequence[float], after: Sequence[float]) -> tuple[float, float, float]:
-    """Give the change of a mean, with its 95 % interval.
+    """Return the change of a mean, with its 95 % interval.
 
     Paired bootstrap over tasks, percentiles of 2,000 resamples (B. Efron and R. Tibshirani, An Introduction
     to the Bootstrap, 1993, ch. 13), always the same draws. With fewer than about ten tasks it is too narrow.
 
     Raises:
-        ValueError: no tasks, or not as many on both sides.
+        ValueError: no tasks, or different numbers on both sides.
     """
     import numpy as np
 
@@ -222,26 +221,25 @@ def bootstrapped_change(
     resamples: int = RESAMPLES,
     alpha: float = ALPHA,
 ) -> tuple[float, float, float]:
-    """Give the change of a mean share, with its 95 % interval by a paired bootstrap over tasks.
+    """Return the change of a mean share, with its 95 % interval by a paired bootstrap over tasks.
 
-    Tasks are drawn again with both their shares. To them are added, in all resamples, the pseudo-pairs of
-    A. Agresti and Y. Min (Statist. Med. 24, 2005, p. 729): two pairs more, half better, half worse, one
-    unchanged. Without these a resample never shows what few tasks happened not to: measured over 5 to 100
-    tasks, plain percentiles cover as little as 48 % of the time, these 93 % or more. Equal arguments give
-    equal intervals.
+    Tasks are resampled with both their shares. All resamples also contain the pseudo-pairs of A. Agresti and
+    Y. Min (Statist. Med. 24, 2005, p. 729): two more pairs, half better, half worse, one unchanged. Without
+    them a resample never shows what few tasks happened to lack: measured over 5 to 100 tasks, plain
+    percentiles cover as little as 48 % of the time, these 93 % or more. Equal arguments give equal intervals.
 
     Args:
-        before: one share (0..1) a task.
+        before: one share (0..1) per task.
         after: the same tasks in the same order.
-        seed: of the draws.
-        resamples: how many.
-        alpha: the chance (0..1) that the truth lies outside, half of it on either side.
+        seed: seed of the draws.
+        resamples: number of resamples.
+        alpha: the chance (0..1) that the true value is outside, half on either side.
 
     Returns:
         Change (after - before), its lower and its upper bound.
 
     Raises:
-        ValueError: no tasks, or not as many on both sides.
+        ValueError: no tasks, or different numbers on both sides.
     """
     import numpy as np
 
@@ -252,7 +250,7 @@ def bootstrapped_change(
     odds = np.concatenate([np.ones(count), [0.5, 0.5, 1.0]]) / (count + 2)
     draw = np.random.default_rng(seed)
     means = np.empty(resamples)
-    for at in range(0, resamples, _AT_ONCE):  # not all at once: ten thousand tasks would take gigabytes
+    for at in range(0, resamples, _AT_ONCE):  # in batches: ten thousand tasks would need gigabytes
         size = min(_AT_ONCE, resamples - at)
         means[at : at + size] = draw.choice(pool, (size, count + 2), p=odds).mean(axis=1)
     low, high = (float(bound) for bound in np.quantile(means, [alpha / 2, 1 - alpha / 2]))
@@ -260,7 +258,7 @@ def bootstrapped_change(
 
 
 def _correlation(before: Sequence[float], after: Sequence[float]) -> float:
-    """The phi coefficient with Newcombe's correction, which lessens it; 0 where one side never varies."""
+    """Return the phi coefficient with Newcombe's correction; 0 if one side never varies."""
     count = len(before)
     old, new = sum(before) / count, sum(after) / count
     together = sum((a - old) * (b - new) for a, b in zip(before, after, strict=True))
@@ -276,31 +274,31 @@ MAX_LOOKS = 8  # at one baseline; a ninth would need an interval of 99.98 %
 
 @dataclass(frozen=True, slots=True)
 class FamilyChange:
-    """One kind of task, on the tasks that both tried."""
+    """One family of tasks, on the common tasks."""
 
     name: str
-    paired: PairedComparison  # at its share of 5 %
-    luck: float  # the chance of as few successes, or fewer, of one that is as good at each of these tasks
-    worse: bool  # whether that is below its share of `GUARD`; or below 5 %, where it is never solved now
+    paired: PairedComparison  # at its part of 5 %
+    luck: float  # the chance of at most these successes for an equally good model
+    worse: bool  # whether it is below its part of `GUARD`, or 5 % if B never solves it
 
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """B held against A, for the question whether it may take its place."""
+    """The comparison that decides whether B may replace A."""
 
     whole: PairedComparison  # over all tasks, at 95 %
     strict: PairedComparison  # the same at the level of this look
-    families: tuple["FamilyChange", ...]  # none where there is but one
+    families: tuple["FamilyChange", ...]  # empty if there is only one
     look: int  # at this A, from 1
 
     @property
     def allowed(self) -> bool:
-        """Whether B may take A's place."""
+        """Whether B may replace A."""
         return not self.reasons
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why it may not, in plain sentences; none where it may."""
+        """Why B may not replace A, as sentences; empty if it may."""
         reasons = []
         if self.look > MAX_LOOKS:
             reasons.append(
@@ -324,17 +322,17 @@ class Promotion:
 
     @property
     def worse_families(self) -> tuple[FamilyChange, ...]:
-        """Families that it is clearly worse at."""
+        """The families in which B is clearly worse."""
         return tuple(family for family in self.families if family.worse)
 
 
 def promotion(a: Sequence[TaskOutcome], b: Sequence[TaskOutcome], *, look: int = 1) -> Promotion:
-    """Hold B against A, over the tasks that both tried.
+    """Compare B with A for a promotion, over their common tasks.
 
     Args:
-        a: what is in place, by task.
-        b: what is to take its place.
-        look: how often this A was looked at, this time included.
+        a: outcomes of the deployed model.
+        b: outcomes of the candidate.
+        look: number of comparisons with this A, including this one.
 
     Raises:
         ValueError: `look` is below 1.
@@ -353,21 +351,21 @@ def promotion(a: Sequence[TaskOutcome], b: Sequence[TaskOutcome], *, look: int =
 
 
 def level_of_look(look: int) -> float:
-    """The alpha (0..1, two-sided) that a look at one baseline has to hold at; the first is 1."""
+    """Return the alpha (0..1, two-sided) of a look at one baseline; the first is 1."""
     if look < 1:
         raise ValueError(f"no look {look}")
     return float(ALPHA / 2 ** (min(look, MAX_LOOKS) - 1))
 
 
 def exact_test(a: Sequence[TaskOutcome], b: Sequence[TaskOutcome]) -> float:
-    """The chance of as few successes of B, or fewer, were both equally good at each task; 1.0 of no task.
+    """Return the chance of at most B's successes if both were equally good; 1.0 without tasks.
 
     The exact conditional test for stratified 2x2 tables, one-sided (C. R. Mehta, N. R. Patel and R. Gray,
-    JASA 80, 1985, p. 969): given a task's successes, B's share of them is hypergeometric. A bootstrap over
-    tasks says little of six of them. Inconclusive episodes are left out.
+    JASA 80, 1985, p. 969): given a task's successes, B's number of them is hypergeometric. A bootstrap over
+    tasks is weak with six tasks. Inconclusive episodes are left out.
     """
     of_a = {outcome.task: outcome for outcome in a}
-    chances, seen = [1.0], 0  # of so many successes of B over the tasks so far
+    chances, seen = [1.0], 0  # chance of each number of B's successes so far
     for outcome in b:
         other = of_a.get(outcome.task)
         if other is None or not other.decided or not outcome.decided:
@@ -379,14 +377,14 @@ def exact_test(a: Sequence[TaskOutcome], b: Sequence[TaskOutcome]) -> float:
 
 
 def _split(successes: int, tries_a: int, tries_b: int) -> list[float]:
-    """Chances that B has 0, 1, 2, ... of a task's successes."""
+    """Return the chances that B has 0, 1, 2, ... of a task's successes."""
     ways = comb(tries_a + tries_b, successes)
     return [comb(tries_b, of_b) * comb(tries_a, successes - of_b) / ways if of_b <= successes else 0.0
             for of_b in range(tries_b + 1)]  # fmt: skip
 
 
 def _added(first: Sequence[float], second: Sequence[float]) -> list[float]:
-    """The chances of a sum of two independent counts."""
+    """Return the distribution of the sum of two independent counts."""
     total = [0.0] * (len(first) + len(second) - 1)
     for at, chance in enumerate(first):
         for more, also in enumerate(second):

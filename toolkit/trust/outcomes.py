@@ -1,12 +1,11 @@
-"""What came of the tasks of an evaluation, and how sure that is: intervals, pass@k, pass^k.
+"""The results of an evaluation by task, and their uncertainty: intervals, pass@k, pass^k.
 
-The task is the unit: tasks were chosen, and episodes of one task are alike. Every interval here is Wilson's,
-with as many trials as the figures are worth. A task that was tried n times with c successes is worth more
-than its first k tries: pass@k and pass^k average over all ways to choose k of the n, so that no episode is
-thrown away and none counts more than another.
+The task is the unit, because episodes of one task are alike. Every interval is Wilson's, with the effective
+number of trials. A task with n episodes and c successes contains more information than its first k episodes:
+pass@k and pass^k average over all choices of k of the n, so that all episodes count equally.
 
-An inconclusive episode is never a success and never a failure. Where there are some, every figure comes with
-the two it would be had all of them failed, and had all of them succeeded.
+An inconclusive episode is neither a success nor a failure. If there are any, every figure has two bounds: if
+all of them failed, and if all succeeded.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,11 +18,11 @@ _Z_95 = 1.959963984540054
 
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:
-    """Give the 95 % interval of a success rate.
+    """Return the 95 % interval of a success rate.
 
-    Wilson's score interval (E. B. Wilson, JASA 22, 1927, p. 209): stays inside 0..1 and holds for few
-    trials and for rates of 0 and 1, where the usual +/- does not. It takes trials as independent;
-    episodes of one task are not quite, so with few tasks the truth is wider: see `share_interval`.
+    Wilson's score interval (E. B. Wilson, JASA 22, 1927, p. 209): stays inside 0..1 and is valid for few
+    trials and for rates of 0 and 1, unlike the usual +/-. It assumes independent trials; episodes of one task
+    are not quite independent, so with few tasks the true interval is wider: see `share_interval`.
 
     Raises:
         ValueError: no trials, or more successes than trials.
@@ -34,7 +33,7 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
 
 
 def wilson_of_share(share: float, trials: float) -> tuple[float, float]:
-    """Wilson's interval of a share (0..1) that is worth so many independent trials, not always whole."""
+    """Return Wilson's interval of a share (0..1) with an effective, fractional number of trials."""
     z = _Z_95
     shrink = 1 + z * z / trials
     middle = share + z * z / (2 * trials)
@@ -43,15 +42,15 @@ def wilson_of_share(share: float, trials: float) -> tuple[float, float]:
 
 
 def share_interval(shares: Sequence[float], *, episodes: int = 1) -> tuple[float, float, float]:
-    """Give the mean of shares, one a task, with its 95 % interval.
+    """Return the mean of shares, one per task, with its 95 % interval.
 
-    Wilson's interval with the effective number of trials: those of a plain share that would waver as much
-    as the tasks' shares do (the design effect; E. L. Korn and B. I. Graubard, Survey Methodology 24, 1998,
-    p. 193). Never fewer than there are tasks nor more than `episodes` for each.
+    Wilson's interval with the effective number of trials: those of a simple share that varies as much as the
+    tasks' shares (the design effect; E. L. Korn and B. I. Graubard, Survey Methodology 24, 1998, p. 193). At
+    least the number of tasks, at most `episodes` per task.
 
     Args:
-        shares: one (0..1) a task.
-        episodes: independent looks at a task that its share comes from.
+        shares: one (0..1) per task.
+        episodes: independent episodes behind each share.
 
     Returns:
         Mean, its lower and its upper bound.
@@ -70,13 +69,13 @@ def share_interval(shares: Sequence[float], *, episodes: int = 1) -> tuple[float
 
 
 def pass_at(k: int, tries: int, successes: int) -> float:
-    """Give the chance that at least one of k tries succeeds, unbiased: `1 - C(n-c, k) / C(n, k)`.
+    """Return the unbiased chance that at least one of k tries succeeds: `1 - C(n-c, k) / C(n, k)`.
 
     M. Chen et al., Evaluating Large Language Models Trained on Code, arXiv 2107.03374, equation 1.
 
     Args:
-        k: tries that the chance is about.
-        tries: n, all decided.
+        k: number of tries.
+        tries: n, all conclusive.
         successes: c of them.
 
     Raises:
@@ -86,16 +85,16 @@ def pass_at(k: int, tries: int, successes: int) -> float:
 
 
 def pass_all(k: int, tries: int, successes: int) -> float:
-    """Give the chance that k tries in a row all succeed (pass^k), unbiased: `C(c, k) / C(n, k)`.
+    """Return the unbiased chance that k tries all succeed (pass^k): `C(c, k) / C(n, k)`.
 
-    S. Yao et al., tau-bench, arXiv 2406.12045: what a user meets who comes k times. Arguments and errors as
+    S. Yao et al., tau-bench, arXiv 2406.12045: what a user with k requests sees. Arguments and errors as
     for `pass_at`.
     """
     return _chance_of_kind(k, tries, successes)
 
 
 def _chance_of_kind(k: int, tries: int, kind: int) -> float:
-    """The chance that k tries, chosen of all, are all of one kind."""
+    """Return the chance that k tries, chosen from all, are all of one kind."""
     if not (1 <= k <= tries and 0 <= kind <= tries):
         raise ValueError(f"no {k} of {tries} tries, {kind} of one kind")
     return comb(kind, k) / comb(tries, k)
@@ -109,51 +108,51 @@ class TaskOutcome:
     success: int
     failure: int
     inconclusive: int = 0
-    family: str = ""  # which kind of task it is; "": none is told
+    family: str = ""  # the task's family; "": none
 
     @property
     def decided(self) -> int:
-        """Episodes with a success or a failure."""
+        """Number of conclusive episodes."""
         return self.success + self.failure
 
     @property
     def episodes(self) -> int:
-        """All of them."""
+        """Number of all episodes."""
         return self.decided + self.inconclusive
 
     @property
     def share(self) -> float | None:
-        """Share of the decided episodes that succeeded, 0..1; None where none is decided."""
+        """Passed share of the conclusive episodes, 0..1; None without conclusive episodes."""
         return self.success / self.decided if self.decided else None
 
     @property
     def worst(self) -> float:
-        """The share had every inconclusive episode failed."""
+        """The share if every inconclusive episode failed."""
         return self.success / self.episodes
 
     @property
     def best(self) -> float:
-        """The share had every inconclusive episode succeeded."""
+        """The share if every inconclusive episode succeeded."""
         return (self.success + self.inconclusive) / self.episodes
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A mean over tasks with its 95 % interval; `worst` and `best` are the mean with nothing inconclusive."""
+    """A mean over tasks with its 95 % interval; `worst` and `best` resolve the inconclusive episodes."""
 
     mean: float
     low: float
     high: float
-    tasks: int  # that it is the mean of
-    left_out: int = 0  # tasks with too few decided episodes for it
-    worst: float = 0.0  # had every inconclusive episode failed
-    best: float = 1.0  # had every one succeeded
+    tasks: int  # number of averaged tasks
+    left_out: int = 0  # tasks with too few conclusive episodes
+    worst: float = 0.0  # if every inconclusive episode failed
+    best: float = 1.0  # if every one succeeded
 
 
 def task_outcomes(
     verdicts: Iterable[tuple[str, Verdict]], *, family: Callable[[str], str] = lambda _: ""
 ) -> tuple[TaskOutcome, ...]:
-    """Count (task, verdict) pairs by task, in the order that tasks are met."""
+    """Count (task, verdict) pairs by task, in order of first appearance."""
     counted: dict[str, dict[Verdict, int]] = {}
     for task, verdict in verdicts:
         row = counted.setdefault(task, dict.fromkeys(Verdict, 0))
@@ -171,22 +170,22 @@ def task_outcomes(
 
 
 def passed_once(outcomes: Sequence[TaskOutcome]) -> Share | None:
-    """pass@1: the share of a task's decided episodes that succeed, mean over tasks."""
+    """Return pass@1: the mean over tasks of the passed share of conclusive episodes."""
     return _mean(outcomes, 1, lambda _, tries, successes: successes / tries)
 
 
 def passed_by_any(outcomes: Sequence[TaskOutcome], k: int) -> Share | None:
-    """pass@k, mean over the tasks with k decided episodes or more; None where there is none."""
+    """Return pass@k, the mean over tasks with at least k conclusive episodes; None if there are none."""
     return _mean(outcomes, k, pass_at)
 
 
 def passed_by_all(outcomes: Sequence[TaskOutcome], k: int) -> Share | None:
-    """pass^k, mean over the tasks with k decided episodes or more; None where there is none."""
+    """Return pass^k, the mean over tasks with at least k conclusive episodes; None if there are none."""
     return _mean(outcomes, k, pass_all)
 
 
 def _mean(outcomes: Sequence[TaskOutcome], k: int, figure: Callable[[int, int, int], float]) -> Share | None:
-    """Mean of a figure of (k, tries, successes) over tasks; worst and best count those left out too."""
+    """Average a figure of (k, tries, successes) over tasks; worst and best include left-out tasks."""
     held = [outcome for outcome in outcomes if outcome.decided >= k]
     if not held:
         return None

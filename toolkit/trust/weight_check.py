@@ -1,29 +1,29 @@
-"""Proof that a server answers with the weights that it should have: both score the same canary tokens.
+"""Verify that a server answers with the right weights: both score the same canary tokens.
 
-A server that missed a sync, or got half of it, still answers, and nothing in its answers says so. It is held
-against the weights as they are now, and as they were before: scores nearer to the old ones are stale, however
-small the step was.
+A server that missed a sync, or got half of it, still answers without any sign. Its scores are compared with
+those of the current weights and of the previous ones: scores closer to the old ones are stale, even after a
+small step.
 """
 
 from collections.abc import Sequence
 from math import fsum, isfinite
 
-_MOVED = 1e-5  # nats a token: below it old and new weights cannot be told apart in float32
+_MOVED = 1e-5  # nats per token: smaller differences are not distinguishable in float32
 
 Scores = Sequence[Sequence[float]]
 
 
 def attest(server: Scores, now: Scores, before: Scores | None, *, most: float) -> tuple[float, str]:
-    """Compare the scores that a server gives with those that its weights should give.
+    """Compare a server's scores with those of its intended weights.
 
     Args:
-        server: log-probs of the canaries by the server, after the sync; one row a canary.
+        server: log-probs of the canaries by the server, after the sync; one row per canary.
         now: by the trainer, after its update.
-        before: by the trainer, before its update; None where there was none.
-        most: nats that the largest difference may have.
+        before: by the trainer, before its update; None if there was none.
+        most: maximum difference in nats.
 
     Returns:
-        Nats of the largest difference, and how the server's are not those of the weights; "" where they are.
+        The largest difference in nats, and the problem; "" if the scores match.
     """
     gap = _largest(server, now)
     if gap is None:
@@ -41,7 +41,7 @@ def attest(server: Scores, now: Scores, before: Scores | None, *, most: float) -
 
 
 def _largest(first: Scores, second: Scores) -> float | None:
-    """None where they are not of the same shape; infinite where a score is no number."""
+    """Return the largest difference; None for different shapes, infinite for NaN."""
     if [len(row) for row in first] != [len(row) for row in second]:
         return None
     differences = [abs(a - b) for a, b in _pairs(first, second)]

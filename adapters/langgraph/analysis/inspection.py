@@ -6,6 +6,7 @@ while the dream runs.
 """
 
 import inspect
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -24,7 +25,7 @@ from dreamgym_kit.adapters.langgraph.analysis.nodes import missing_context, node
 from dreamgym_kit.adapters.langgraph.analysis.side_effects import OPENS
 from dreamgym_kit.adapters.langgraph.analysis.tool_bodies import body_of, is_served, place_of
 from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS, own_entry
-from dreamgym_kit.adapters.langgraph.intercept.chat_models import host_of
+from dreamgym_kit.adapters.langgraph.intercept.chat_models import AgentModel, host_of, served_models
 from dreamgym_kit.adapters.langgraph.intercept.functions import NotHookable, hook, hooked_names
 from dreamgym_kit.adapters.langgraph.intercept.install import install, watched_loading
 from dreamgym_kit.adapters.langgraph.intercept.object_effects import (
@@ -41,7 +42,7 @@ from dreamgym_kit.rollout.tool_lock import LockedTool
 from dreamgym_kit.routing.effects import UNCLEAR, declared_effect
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings import advice
-from dreamgym_kit.settings.load import check_models
+from dreamgym_kit.settings.load import check_match
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.types import Effect, ToolSpec
 
@@ -58,6 +59,7 @@ class GraphInspection:
     nodes: list[str] = field(default_factory=list)
     state: list[str] = field(default_factory=list)  # the fields that an input may have
     hosts: list[str] = field(default_factory=list)  # "host:port" of the chat models found
+    served: list[AgentModel] = field(default_factory=list)  # that the agent asks
     touched: list[str] = field(default_factory=list)  # by loading it, where a dream would refuse that
     example: JsonValue = ""  # an input that a first task may have, of `inspect_graph`
     inventory: list[InventoryEntry] = field(default_factory=list)  # what acts beside the tools
@@ -156,6 +158,7 @@ def inspect_compiled(
     facts.tools = [_spec_of(name, tools[name], settings, facts) for name in sorted(tools)]
     facts.locked = _locked(facts, tools, settings.folder)
     facts.hosts = sorted({host for model in living.models() if (host := host_of(model)) is not None})
+    facts.served = served_models(living.models(), os.environ)
     egress.models_at(facts.hosts)
     if not (facts.tools or makes_tools or HOLDINGS.schemas or HOLDINGS.unhookable):
         _refuse_unless_harmless(graph, settings, facts)
@@ -325,11 +328,12 @@ def _take_inventory(graph: Pregel[Any], settings: Settings, facts: GraphInspecti
             )
             continue
         named = f"{function.__module__}:{function.__qualname__}"
-        node = where.rpartition("'")[0].rpartition("'")[2].rpartition("/")[2]
+        node = where.rpartition("node '")[2].rstrip("'").rpartition("/")[2] if "node '" in where else ""
+        lines = [advice.function_answered(named), *([advice.node_runs(node)] if node else [])]
         facts.problems.append(
             f"{where} acts on the world by itself ({function.__module__}.{function.__qualname__} "
             f"uses {acting}). Put what acts into a function of its own, or have this one answered; "
-            f"{advice.format_lines(advice.function_answered(named), advice.node_runs(node))}"
+            f"{advice.format_lines(*lines)}"
         )
     return inventory.makes_tools
 
@@ -364,7 +368,7 @@ def _check_settings(settings: Settings, facts: GraphInspection) -> None:
             raise UnknownName(
                 "tool", pattern, known=known, source=settings.where("faults", pattern), where="the graph"
             )
-    check_models(settings, facts.specs())
+    check_match(settings, facts.specs())
     nodes = {path.rpartition("/")[2] for path in facts.nodes}
     for name in settings.nodes:
         if name not in nodes:

@@ -6,29 +6,37 @@ structured answer. The most specific function is listed, so that its arguments t
 dream each is intercepted under a guessed effect; real calls need a person's word (`[functions]`).
 """
 
+import functools
 import inspect
+import itertools
 import types
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
+from langgraph.constants import START
 from langgraph.pregel import Pregel
 
 from dreamgym_kit.adapters.langgraph.analysis.gc_objects import closure_of
 from dreamgym_kit.adapters.langgraph.analysis.loading import load_named
-from dreamgym_kit.adapters.langgraph.analysis.nodes import functions_of, is_framework, nodes_of
+from dreamgym_kit.adapters.langgraph.analysis.nodes import functions_of, is_framework, nodes_of, unwrapped
 from dreamgym_kit.adapters.langgraph.analysis.side_effects import (
     Reached,
     Reading,
+    acts_by,
     form_methods,
+    is_library_class,
     is_users,
+    is_users_object,
     read,
     unpacked,
 )
+from dreamgym_kit.adapters.langgraph.analysis.tool_bodies import bodies_of
 from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS
 from dreamgym_kit.adapters.langgraph.intercept.functions import hook_of, real_of, under
 from dreamgym_kit.routing.effects import guess_effect, names_deed
@@ -38,9 +46,11 @@ from dreamgym_kit.types import Effect
 _MAKES_TOOLS = frozenset(
     {"bind_tools", "StructuredTool", "ToolNode", "create_agent", "create_react_agent", "get_tools"}
 )
-_PARTS = ("func", "afunc", "bound", "path", "steps", "_wrap_tool_call", "_awrap_tool_call", "_tools_by_name")
 _BESIDE = ("validator", "callback", "middleware")
 _MAX_DEPTH = 10
+_MAX_WITHIN = 40  # framework objects hold each other deeply: a branch in a writer in a sequence
+_MADE_BY = frozenset({"__init__", "__new__", "__post_init__", "__setattr__", "model_post_init"})
+_REPLACED = frozenset({"builder", "cache", "checkpointer", "nodes", "store"})  # a dream brings its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +78,7 @@ class Inventory:
     entries: list[InventoryEntry]
     acting: list[tuple[str, types.FunctionType, str]]  # nodes and the like that act in their own code
     named: dict[str, str]  # nodes whose code names something like `send_mail`, with that name
+    stated: list[types.FunctionType]  # of nodes whose effect settings say
     makes_tools: bool  # whether code makes tools while it runs: they are met when a model is bound with them
     scopes: list[dict[str, Any]]  # the global names of all functions that the graph is seen to run
 
@@ -80,6 +91,7 @@ def taken(graph: Pregel[Any], settings: Settings) -> Inventory:
         sorted(walk.entries.values(), key=lambda entry: entry.reference),
         walk.acting,
         walk.named,
+        walk.stated,
         walk.makes_tools,
         list(walk.scopes.values()),
     )
@@ -101,6 +113,7 @@ class _Walk:
         self.entries: dict[str, InventoryEntry] = {}
         self.acting: list[tuple[str, types.FunctionType, str]] = []
         self.named: dict[str, str] = {}
+        self.stated: list[types.FunctionType] = []
         self.makes_tools = False
         self.scopes: dict[int, dict[str, Any]] = {}
         self._forms: list[type] = []
@@ -114,6 +127,7 @@ class _Walk:
         for path, bound in nodes_of(graph):
             name = path.rpartition("/")[2]
             if name in self._settings.nodes:
+                self.stated += [reached.function for _, reached in behind(bound)]
                 continue
             own = {id(function) for function in functions_of(bound)}
             for kind, reached in behind(bound):
@@ -122,12 +136,13 @@ class _Walk:
                 names = sorted({reached.function.__name__} | self._read(reached).words)
                 if id(reached.function) in own and (deed := next(filter(names_deed, names), None)):
                     self.named.setdefault(path, deed)
-        branches = getattr(getattr(graph, "builder", None), "branches", {}).values()
-        for branch in (branch for named in branches for branch in named.values()):
-            for kind, reached in behind(branch):
-                self._start(reached, kind)
-        for kind, reached in callbacks(getattr(graph, "config", None)):
-            self._start(reached, kind)
+        bodies = (under(body) for tool in HOLDINGS.tools() for body in bodies_of(tool))
+        # what acts around a body, in its module, is met when an episode calls it
+        scopes = (real_of(body).__globals__ for body in bodies if is_users(body))
+        self.scopes |= {id(scope): scope for scope in scopes}
+        for found in beside_nodes(graph):
+            if found.node not in self._settings.nodes:
+                self._start(found.reached, found.where)
         for reached in (method for form in self._forms for method in form_methods(form, self._words)):
             self._follow(reached, "a model's structured answer", True, 1)
 
@@ -137,6 +152,9 @@ class _Walk:
         if self._settings_key(reached.function) is not None or (id(reached.function), beside) in self._seen:
             return
         self._seen.add((id(reached.function), beside))
+        if not is_users(reached.function):  # a library's, handed to the framework as it is
+            self.acting += [(where, reached.function, acts)] if (acts := acts_by(reached.function)) else []
+            return
         reading = self._read(reached)
         self.makes_tools = self.makes_tools or bool(reading.words & _MAKES_TOOLS)
         if reading.acts is not None:
@@ -230,26 +248,67 @@ def _plain(target: Any) -> Any:
     return inner if isinstance(inner, types.FunctionType) else under(target)
 
 
-def behind(value: Any, kind: str = "node", depth: int = 0) -> Iterator[tuple[str, Reached]]:
-    """The user's functions in what the framework made of them: nodes, middleware, validators, callbacks."""
+class Beside(NamedTuple):
+    """A function that LangGraph itself calls, beside what its nodes run."""
+
+    kind: str  # "reducer", "retry policy"
+    node: str  # its node's name; empty: the whole graph's
+    reached: Reached
+
+    @property
+    def where(self) -> str:
+        """For a person: "retry policy at node 'work'"."""
+        return f"{self.kind} at node '{self.node}'" if self.node else self.kind
+
+
+def beside_nodes(graph: Pregel[Any]) -> Iterator[Beside]:
+    """Reducers, routers, policies, schemas, callbacks: whatever a graph holds and calls beside its nodes."""
+    for name, channel in graph.channels.items():
+        for kind, reached in behind(channel, f"reducer of {name!r}"):
+            yield Beside(kind, "", reached)
+    for attribute, value in _attributes(graph):
+        for kind, reached in behind(value, attribute.strip("_").replace("_", " ")):
+            yield Beside(kind, "", reached)
+    for name, node in graph.nodes.items():
+        for attribute, value in _attributes(node):
+            if attribute != "bound":
+                word = "router" if attribute == "writers" else attribute.replace("_", " ")
+                for kind, reached in behind(value, word):
+                    yield Beside(kind, "" if name == START else name, reached)
+        for inner in unwrapped(node.bound):
+            yield from beside_nodes(inner) if isinstance(inner, Pregel) else ()
+
+
+def behind(
+    value: Any, kind: str = "node", seen: dict[int, Any] | None = None, depth: int = 0
+) -> Iterator[tuple[str, Reached]]:
+    """The functions in what the framework made of them: nodes, middleware, validators, callbacks, policies.
+
+    Whatever an object of the framework holds is looked at, not a list of its attributes: what holds a
+    function can call it.
+    """
+    seen = {} if seen is None else seen
+    if id(value) in seen or depth > _MAX_WITHIN or isinstance(value, (str, bytes, int, float, Pregel)):
+        return
+    seen[id(value)] = value
     inner, owner = _runs(value)
     if is_users(inner):
         yield kind, Reached(inner, owner)
-    elif depth > _MAX_DEPTH:
-        return
-    elif isinstance(inner, types.FunctionType):
-        for held in _held(inner):
-            yield from behind(held, "middleware", depth + 1)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from behind(item, kind, depth + 1)
+    elif isinstance(value, type):
+        yield from _of_schema(value)
+    elif inspect.isroutine(inner) and not is_framework(inner.__module__ or "") and acts_by(inner):
+        yield kind, Reached(cast("types.FunctionType", inner))
     elif isinstance(value, (BaseTool, BaseChatModel)):
         yield from callbacks({"callbacks": value.callbacks})
-        yield from _validators(getattr(value, "args_schema", None))
-    elif isinstance(value, Runnable) or is_framework(type(value).__module__):
+        yield from _of_schema(getattr(value, "args_schema", None))
+        for name in ("handle_tool_error", "handle_validation_error"):
+            yield from behind(getattr(value, name, None), "callback", seen, depth + 1)
+    elif isinstance(value, Runnable) or any(is_framework(base.__module__) for base in type(value).__mro__):
         yield from callbacks(getattr(value, "config", None))
-        for part, within in _parts(value, kind):
-            yield from behind(part, within, depth + 1)
+        for method in _overrides(type(value)):
+            yield kind, Reached(method, value)
+    for part, within in _parts(value, inner, owner, kind):
+        yield from behind(part, within, seen, depth + 1)
 
 
 def _runs(value: Any) -> tuple[Any, Any]:
@@ -259,36 +318,70 @@ def _runs(value: Any) -> tuple[Any, Any]:
     return (called, value) if not is_users(inner) and is_users(called) else (inner, owner)
 
 
-def _parts(value: Any, kind: str) -> Iterator[tuple[Any, str]]:
-    """What an object of the framework runs; graphs inside have nodes of their own."""
-    for name in _PARTS:
-        part = getattr(value, name, None)
-        if part is not None and not isinstance(part, Pregel):
-            yield (
-                list(part.values()) if isinstance(part, dict) else part,
-                "middleware" if name.endswith("wrap_tool_call") else kind,
-            )
+def _parts(value: Any, inner: Any, owner: Any, kind: str) -> Iterator[tuple[Any, str]]:
+    """What a value may call in turn: graphs inside have nodes of their own, tools are intercepted."""
+    if isinstance(value, functools.partial):
+        yield from ((part, kind) for part in (*value.args, *value.keywords.values()))
+    if isinstance(value, (list, tuple, set, frozenset, dict)):
+        yield from ((part, kind) for part in (value.values() if isinstance(value, dict) else value))
+    elif isinstance(inner, types.FunctionType) and is_framework(inner.__module__ or ""):
+        yield owner, kind
+        held = (*closure_of(inner), *(inner.__defaults__ or ()), *(inner.__kwdefaults__ or {}).values())
+        yield from ((part, "middleware" if kind == "node" else kind) for part in held)
+    elif is_framework(type(value).__module__) and not isinstance(value, (type, BaseTool, BaseChatModel)):
+        for name, part in _attributes(value):
+            yield part, "middleware" if name.endswith("wrap_tool_call") else kind
 
 
-def _held(function: types.FunctionType) -> Iterator[Any]:
-    """Callables, and lists that may hold some, in the closure of a function that the framework made."""
-    for held in closure_of(function):
-        if callable(held) or isinstance(held, (list, tuple)):
-            yield held
+def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+    """What an object holds, by name; nothing is computed for it."""
+    slots = (vars(base).get("__slots__", ()) for base in type(value).__mro__)
+    named = (name for names in slots for name in ([names] if isinstance(names, str) else names))
+    for name in dict.fromkeys((*getattr(value, "__dict__", ()), *named)):
+        if not (isinstance(value, Pregel) and name in _REPLACED):
+            with suppress(AttributeError):  # a slot that is empty
+                yield name, object.__getattribute__(value, name)
 
 
-def _validators(schema: Any) -> Iterator[tuple[str, Reached]]:
-    """Functions that a pydantic class runs on what a model asks for."""
+def _overrides(kind: type) -> Iterator[types.FunctionType]:
+    """The user's methods in a class of the user's that the framework knows by name: those it may call."""
+    known = {name for base in kind.__mro__ if is_library_class(base) for name in vars(base)}
+    for base in itertools.filterfalse(is_library_class, kind.__mro__):
+        for name in known & vars(base).keys():
+            entry = vars(base)[name]
+            method = getattr(entry, "fget", None) or getattr(entry, "__func__", entry)
+            if is_users(method):
+                yield method
+
+
+def _of_schema(schema: Any) -> Iterator[tuple[str, Reached]]:
+    """The user's functions that run when a value of a class is made or changed, by Python or by pydantic."""
+    if not isinstance(schema, type) or is_library_class(schema):
+        return
     decorators = getattr(schema, "__pydantic_decorators__", None)
-    for group in ("field_validators", "model_validators", "validators", "root_validators"):
-        for validator in getattr(decorators, group, {}).values():
-            function = under(getattr(validator.func, "__wrapped__", validator.func))
-            if is_users(function):
-                yield "validator", Reached(function)
-    for field in getattr(schema, "model_fields", {}).values() if isinstance(schema, type) else ():
-        for item in field.metadata:
-            if is_users(function := under(getattr(item, "func", None))):
-                yield "validator", Reached(function)
+    groups = getattr(decorators, "__dict__", None) or {
+        name: getattr(decorators, name) for name in getattr(decorators, "__slots__", ())
+    }
+    declared = [one.func for group in groups.values() if isinstance(group, dict) for one in group.values()]
+    fields = (
+        *getattr(schema, "model_fields", {}).values(),
+        *getattr(schema, "__dataclass_fields__", {}).values(),
+    )
+    for field in fields:
+        declared += [getattr(item, "func", None) for item in getattr(field, "metadata", ())]
+        declared.append(getattr(field, "default_factory", None))
+    declared += _overrides(schema)
+    for base in itertools.filterfalse(is_library_class, schema.__mro__):
+        for name, entry in vars(base).items():
+            if name in _MADE_BY:
+                declared.append(entry)
+            elif is_users_object(entry) and hasattr(type(entry), "__get__"):
+                declared += [vars(type(entry)).get(key) for key in ("__get__", "__set__", "__set_name__")]
+    for one in declared:
+        function = under(getattr(one, "__wrapped__", one))
+        function = getattr(function, "fget", None) or getattr(function, "__func__", function)
+        if is_users(function):
+            yield "validator", Reached(function)
 
 
 def callbacks(config: Any) -> Iterator[tuple[str, Reached]]:

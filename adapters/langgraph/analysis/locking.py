@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -32,6 +33,10 @@ class Locked(Protocol):
 
     tools: list[ToolSpec]
     locked: list[LockedTool]
+
+    @property
+    def judge(self) -> Any:
+        """Its `met`: the lines of tools that calls brought, by name."""
 
 
 _ANONYMOUS = "LangGraph"  # what LangGraph calls a graph that was compiled without a name
@@ -129,6 +134,8 @@ class LockWatch:
         self._place = lock_of(graph, settings, store)
         self._appeared: dict[str, LockedTool] = {}
         self._known: set[str] | None = None  # None: there is no lock to go by
+        self._digests: dict[str, str] = {}  # of the lines of tools that are made at run time
+        self._met: Mapping[str, LockedTool] = getattr(facts.judge, "met", {})
         self._first = False
         if self._place is None:
             return
@@ -139,6 +146,12 @@ class LockWatch:
             lines = (read_lock(file) or {}).get(name)
         if lines:
             named = {entry.name for entry in settings.functions.values() if entry.name}
+            bare = {key: tool_digest(key, {}) for key in lines}  # all that older versions wrote of them
+            self._digests = {
+                key: line.digest
+                for key, line in lines.items()
+                if line.at_run_time and line.digest != bare[key]
+            }
             self._known = {*lines, *settings.tools, *named, *(spec.name for spec in facts.tools)}
 
     def add(self, episode: Episode) -> bool:
@@ -146,25 +159,29 @@ class LockWatch:
         if self._known is None or self._place is None:
             return False
         new = {
-            row.call.tool: LockedTool(
-                row.call.tool,
-                tool_digest(row.call.tool, {}),
-                Effect.WRITE if row.effect.runs_in_dream else row.effect,
-                DecidedBy.GUESS if self._first else DecidedBy.NOBODY,
+            name: replace(
+                self._met.get(name) or LockedTool(name, tool_digest(name, {}), row.effect, DecidedBy.GUESS),
+                effect=Effect.WRITE if row.effect.runs_in_dream else row.effect,
+                decided_by=DecidedBy.GUESS if self._first else DecidedBy.NOBODY,
                 at_run_time=True,
             )
             for row in episode.transitions
-            if row.call.tool not in self._known
+            if (name := row.call.tool) not in self._known or self._has_changed(name)
         }
         if not new:
             return False
         self._known |= new.keys()
+        self._digests |= {name: tool.digest for name, tool in new.items()}
         self._appeared |= new
         if not in_ci():
             file, name = self._place
             with egress.exempt():
                 add_to_lock(file, name, new.values())
         return not self._first
+
+    def _has_changed(self, name: str) -> bool:
+        """Whether a tool that is made at run time is not the one that the lock has under its name."""
+        return name in self._digests and name in self._met and self._met[name].digest != self._digests[name]
 
     def check(self, directory: Path) -> None:
         """Refuse what appeared, once what had finished is kept in the run's `directory`.
@@ -179,6 +196,6 @@ class LockWatch:
         once = "Run it once where CI is not set, then" if in_ci() else "If that is right"
         once += ": dreamgym-kit init --update"
         raise LockDiffers(
-            f"{file}: {name} made tools while it ran that are not in it. Their calls were answered, and the "
-            f"run was stopped; what had finished is in {directory}.\n  {listed}\n{once}"
+            f"{file}: {name} made tools while it ran that are not in it, or are others. Their calls were "
+            f"answered, and the run was stopped; what had finished is in {directory}.\n  {listed}\n{once}"
         )

@@ -21,8 +21,9 @@ from langgraph.types import Command, Send
 
 from dreamgym_kit.adapters.langgraph.analysis import side_effects
 from dreamgym_kit.adapters.langgraph.analysis.gc_objects import closure_of
-from dreamgym_kit.adapters.langgraph.analysis.inventory import behind, callbacks
+from dreamgym_kit.adapters.langgraph.analysis.inventory import behind, beside_nodes
 from dreamgym_kit.adapters.langgraph.analysis.nodes import is_framework, nodes_of, unwrapped
+from dreamgym_kit.adapters.langgraph.analysis.side_effects import is_users
 from dreamgym_kit.adapters.langgraph.intercept.functions import real_of
 from dreamgym_kit.settings import advice
 from dreamgym_kit.settings.schema import Settings
@@ -55,15 +56,10 @@ def unproven(graph: Pregel[Any], settings: Settings) -> list[advice.Advice] | No
             named = True
         elif not reader.node(bound):
             lines[name] = advice.node_runs(name)
-    for source, branches in getattr(getattr(graph, "builder", None), "branches", {}).items():
-        for branch in branches.values():
-            chooses = [reached for _, reached in behind(branch)]
-            if source not in settings.nodes and not all(map(reader.computes, chooses)):
-                lines[source] = advice.node_runs(source)
-    for _, reached in callbacks(getattr(graph, "config", None)):
-        if not reader.computes(reached):
+    for _, node, reached in beside_nodes(graph):
+        if node not in settings.nodes and not (is_users(reached.function) and reader.computes(reached)):
             reference = f"{reached.function.__module__}:{reached.function.__qualname__}"
-            lines[reference] = advice.function_answered(reference)
+            lines[node or reference] = advice.node_runs(node) if node else advice.function_answered(reference)
     if not lines and not named and not reader.asks:  # it does nothing that a dream could try
         lines = {name: advice.node_runs(name) for name in graph.nodes if name != "__start__"}
     return list(lines.values()) or None
@@ -79,7 +75,7 @@ class _Reader:
     def node(self, bound: Any) -> bool:
         """Whether a node is seen to do nothing but compute and ask models."""
         found = list(behind(bound))
-        if any(kind != "node" for kind, _ in found):
+        if not all(is_users(reached.function) for _, reached in found):
             return False
         for inner in unwrapped(bound):
             self.asks |= isinstance(inner, BaseChatModel)
@@ -124,7 +120,7 @@ def _methods(value: Any, words: frozenset[str]) -> Iterator[side_effects.Reached
     for cls in itertools.filterfalse(side_effects.is_library_class, kind.__mro__):
         for name, entry in vars(cls).items():
             inner = getattr(entry, "fget", None) or getattr(entry, "__func__", entry)
-            if side_effects.is_users(inner) and (name in words or not issubclass(kind, BaseChatModel)):
+            if is_users(inner) and (name in words or not issubclass(kind, BaseChatModel)):
                 yield side_effects.Reached(inner)
 
 

@@ -3,6 +3,7 @@
 import inspect
 import sys
 import types
+import typing
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -79,9 +80,9 @@ def runtime_context(graph: Pregel[Any], given: Mapping[str, Any]) -> Any:
 
 
 def missing_context(graph: Pregel[Any], given: Mapping[str, Any]) -> list[str]:
-    """The fields of the graph's runtime context that nobody gives."""
+    """The fields of the graph's runtime context that nobody gives; nothing is made: defaults are code."""
     schema: Any = graph.context_schema
-    if schema is None or runtime_context(graph, given) is not None:
+    if schema is None or given or typing.is_typeddict(schema):
         return []
     try:
         return [

@@ -131,7 +131,7 @@ def read(function: types.FunctionType, owner: Any = None, *, makes: bool = False
     for value in values:
         try:
             chosen = chosen or value is exec or value is eval or _is_structured(value)
-            reading.acts = reading.acts or _acts(value)
+            reading.acts = reading.acts or acts_by(value)
             reading.doubt = reading.doubt or _doubt(value, function, changes=changes)
         except Exception:  # noqa: BLE001  a proxy may raise from anything, and what it stands for is not known
             reading.doubt = reading.doubt or UNREADABLE
@@ -291,7 +291,8 @@ def _attribute(owner: Any, name: str) -> Any:
     return types.MethodType(value, owner) if isinstance(value, types.FunctionType) else value
 
 
-def _acts(value: Any) -> str | None:
+def acts_by(value: Any) -> str | None:
+    """What of the world a value stands for, or is used to reach it by; None: of none that is known."""
     if isinstance(value, io.IOBase):
         return OPEN if _is_open_for_writing(value) else None
     if isinstance(value, types.BuiltinFunctionType | types.FunctionType):

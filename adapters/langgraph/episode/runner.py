@@ -230,7 +230,7 @@ class LangGraphRunner:
             messages=tuple(state.transcript.records),
             specs=self.policy.specs,
             policy=state.usage.prompts,
-            asked=tuple(state.replies),
+            interrupts=tuple(state.replies),
             approval=self.settings.findings.approval,
             stop=state.stop,
             shared=self.lore,
@@ -294,10 +294,11 @@ class LangGraphRunner:
         }
         given = {**self.settings.context, **task.context}
         limit = asyncio.timeout(self.settings.limits.max_seconds)
+        context = None
         try:
-            context = runtime_context(graph, given)
             with entered(session):
                 async with limit:
+                    context = runtime_context(graph, given)  # its defaults may be the user's code
                     session.on_refusal = _soon_over(limit)
                     chat = CountedEndpoint(self.chat, session, "user") if self.chat is not None else None
                     user = user_of(task, chat)
@@ -309,7 +310,7 @@ class LangGraphRunner:
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
-            wants_context = declares_context(self.graph) and runtime_context(graph, given) is None
+            wants_context = declares_context(self.graph) and context is None
             classify_error(state, error, wants_context=wants_context, timed_out=limit.expired())
         if session.stopped is not None:
             classify_stop(state, session.stopped)

@@ -7,9 +7,10 @@ Where the episode has a policy, that is asked in the model's place (`policy.resp
 """
 
 import functools
-from collections.abc import AsyncIterator, Iterable, Iterator
+import json
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from langchain_core.language_models.chat_models import BaseChatModel
@@ -42,6 +43,7 @@ from dreamgym_kit.routing.process import PROCESS, current, find
 from dreamgym_kit.routing.session import Session
 from dreamgym_kit.serialization import to_json
 from dreamgym_kit.settings import advice
+from dreamgym_kit.settings.secrets import looks_secret, names_secret
 
 STREAMS = ("_stream", "_stream_chat_model_events")
 ASYNC_STREAMS = ("_astream", "_astream_chat_model_events")
@@ -58,6 +60,52 @@ def host_of(model: object) -> str | None:
     if parts is None or not parts.hostname:
         return None
     return f"{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
+
+
+class AgentModel(NamedTuple):
+    """A model of an OpenAI-compatible server, as `[experience]` names one."""
+
+    url: str
+    model: str
+    key_env: str | None  # the environment variable that holds its key, if one does
+
+    @property
+    def lines(self) -> list[str]:
+        """Its section of dreamgym.toml."""
+        pairs = {"model": self.model, **({"key_env": self.key_env} if self.key_env else {})}
+        named = [f"{name} = {json.dumps(value)}" for name, value in pairs.items()]
+        return ["[experience]", f"urls = [{json.dumps(self.url)}]", *named]
+
+
+def served_models(models: Iterable[object], environ: Mapping[str, str]) -> list[AgentModel]:
+    """Return the OpenAI-compatible servers that chat models ask, else the one that variables name."""
+    made = (_served(model, environ) for model in models)
+    found = dict.fromkeys(served for served in made if served is not None)
+    url = environ.get("OPENAI_BASE_URL") or environ.get("OPENAI_API_BASE")
+    name = environ.get("OPENAI_MODEL") or environ.get("OPENAI_MODEL_NAME")
+    if not found and url and name and _is_plain(url):  # a graph that makes its model when it is asked
+        key = "OPENAI_API_KEY" if environ.get("OPENAI_API_KEY") else None
+        return [AgentModel(url.rstrip("/"), name, key)]
+    return list(found)
+
+
+def _served(model: object, environ: Mapping[str, str]) -> AgentModel | None:
+    """Of a model that the openai package asks; Azure's deployments have addresses of another form."""
+    try:
+        client = getattr(model, "root_client", None)
+        name, url = getattr(model, "model_name", None), str(getattr(client, "base_url", ""))
+        key = getattr(client, "api_key", None)
+    except Exception:  # noqa: BLE001  a client that cannot be made is met where the model is asked
+        return None
+    if type(client).__name__ != "OpenAI" or not isinstance(name, str) or not url or not _is_plain(url):
+        return None
+    holders = [variable for variable, value in environ.items() if value == key and names_secret(variable)]
+    return AgentModel(url.rstrip("/"), name, min(holders, default=None))
+
+
+def _is_plain(url: str) -> bool:
+    """Whether an address may stand in a settings file: it holds nothing that looks like a secret."""
+    return not ({"@", "?", "#"} & set(url) or any(map(looks_secret, url.split("/"))))
 
 
 def generating(real: Any) -> Any:

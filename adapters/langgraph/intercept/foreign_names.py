@@ -81,6 +81,7 @@ _CORE, _TOOLS, _MODELS = (
     "langchain_core.tools",
     "langchain_core.language_models.chat_models",
 )
+_POOLS = "multiprocessing.pool"
 _KEPT, _STREAMED = "langgraph-checkpoint", "_stream_chat_model_events _astream_chat_model_events"
 FOREIGN: tuple[Foreign, ...] = (
     *_methods(_CORE, _TOOLS, "BaseTool", "run arun _run _arun invoke ainvoke"),
@@ -121,9 +122,27 @@ FOREIGN: tuple[Foreign, ...] = (
     Foreign("fastmcp", "fastmcp.server.dependencies", "fastmcp_request_ctx", series=("4",)),
     Foreign("langchain-mcp-adapters", "langchain_mcp_adapters.tools", "_MCPToolExecutionError", HELPS),
     Foreign("langchain", "langchain.mcp.tools", "_MCPToolExecutionError", HELPS),
+    Foreign("langgraph", "langgraph.types", "interrupt"),
+    *_methods(_CORE, _TOOLS, "StructuredTool", "func coroutine"),
+    *_methods(_CORE, _TOOLS, "Tool", "func coroutine"),
     Foreign("python", "concurrent.futures", "ThreadPoolExecutor.submit"),
+    Foreign("python", "concurrent.futures", "Future.add_done_callback"),
     Foreign("python", "threading", "Thread.start"),
     Foreign("python", "concurrent.futures.thread", "_worker"),
+    Foreign("python", "_thread", "start_new_thread"),
+    *_methods("python", _POOLS, "Pool", "apply_async _map_async imap imap_unordered"),
+    *_methods("python", _POOLS, "IMapIterator", "next __next__"),
+    Foreign("python", _POOLS, "ApplyResult.get"),
+    Foreign("python", "atexit", "register"),
+    Foreign("python", "weakref", "finalize.__init__"),
+    Foreign("python", "signal", "signal"),
+    Foreign("python", "_frozen_importlib_external", "_LoaderBasics.exec_module"),
+    Foreign("python", "os", "_exit"),
+    Foreign("python", "_socket", "getaddrinfo"),
+    *_methods("python", "_socket", "socket", "send sendall"),
+    Foreign("python", "socket", "socket.sendfile"),
+    *_methods("python", "ssl", "SSLSocket", "send write"),
+    Foreign("python", "_posixsubprocess", "fork_exec", HELPS),  # not where programs are not forked
 )
 
 
@@ -136,7 +155,8 @@ def entry(foreign: Foreign) -> Any:
     """What stands in a loaded module under a name, in the very class that is named; None: nothing."""
     owner: Any = sys.modules.get(foreign.module)
     for part in foreign.name.split("."):
-        owner = getattr(owner, "__dict__", {}).get(part)
+        held = getattr(owner, "__dict__", {})
+        owner = held.get(part) or held.get("__pydantic_fields__", {}).get(part)
     return owner
 
 

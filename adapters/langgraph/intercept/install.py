@@ -9,7 +9,9 @@ gate in, guard up, nothing of the kit's own phoning home.
 import functools
 import inspect
 import os
+import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.machinery import SourceFileLoader
@@ -190,6 +192,7 @@ def _guard_model_entries(patches: PatchSet) -> None:
             patches.replace(BaseChatModel, name, wrap(real))
 
 
+_HOOKS = ((sys, "excepthook"), (sys, "unraisablehook"), (sys, "displayhook"), (threading, "excepthook"))
 _TRACING = ("LANGSMITH_TRACING", "LANGSMITH_TRACING_V2", "LANGCHAIN_TRACING", "LANGCHAIN_TRACING_V2")
 
 
@@ -252,9 +255,9 @@ def _allowance(settings: Settings, *writable: Path) -> egress.Allowance:
 
 @contextmanager
 def _kept_to_itself(scratch: Path) -> Iterator[None]:
-    """No tracing of the framework's own, and temporary files in `scratch`."""
+    """No tracing of the framework's own, temporary files in `scratch`, hooks of the process put back."""
     before = {name: os.environ.get(name) for name in (*_TRACING, "TMPDIR")}
-    temporary = tempfile.tempdir
+    temporary, hooks = tempfile.tempdir, [(owner, name, getattr(owner, name)) for owner, name in _HOOKS]
     for name in _TRACING:
         os.environ.pop(name, None)
     os.environ["TMPDIR"] = tempfile.tempdir = str(scratch)
@@ -262,6 +265,8 @@ def _kept_to_itself(scratch: Path) -> Iterator[None]:
         yield
     finally:
         tempfile.tempdir = temporary
+        for owner, name, hook_before in hooks:  # one that an episode put in would act for the caller's code
+            setattr(owner, name, hook_before)
         for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)

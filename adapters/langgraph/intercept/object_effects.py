@@ -25,6 +25,7 @@ from langgraph.types import Command
 from pydantic import BaseModel, TypeAdapter
 
 from dreamgym_kit.adapters.langgraph.analysis.gc_objects import closure_of
+from dreamgym_kit.adapters.langgraph.analysis.locking import locked
 from dreamgym_kit.adapters.langgraph.analysis.tool_bodies import (
     bodies_of,
     body_of,
@@ -34,6 +35,7 @@ from dreamgym_kit.adapters.langgraph.analysis.tool_bodies import (
 from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS
 from dreamgym_kit.adapters.langgraph.intercept.functions import hook_of, hooked_as, ids_kept, is_empty, under
 from dreamgym_kit.argument_effects import guess_effect_when
+from dreamgym_kit.rollout.tool_lock import LockedTool
 from dreamgym_kit.routing.effects import declared_effect, guess_effect
 from dreamgym_kit.serialization import JsonValue, to_json
 from dreamgym_kit.settings.schema import Settings
@@ -54,6 +56,7 @@ class ObjectEffects:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._meant: dict[str, frozenset[Hashable]] = {}
+        self.met: dict[str, LockedTool] = {}  # tools that calls brought, as the lock would have them
 
     def mean(self, name: str, bearers: Iterable[object]) -> None:
         """Keep which objects bear a name now: whom its settings entry means."""
@@ -63,6 +66,9 @@ class ObjectEffects:
         """`known`, what its name says, where that holds for the object itself; else its own."""
         stated = self._stated(called, known.name)
         alike = stated[:2] == (known.effect, known.source) and len(self._meant.get(known.name, ())) < 2
+        if isinstance(called, BaseTool) and known.name not in self.met and not self._meant.get(known.name):
+            described = self._described(called, known.name, stated)  # made while the agent runs
+            self.met[known.name] = locked(described, [called])
         return known if alike else self._described(called, known.name, stated)
 
     def spec(self, called: object, name: str) -> ToolSpec:
@@ -70,10 +76,10 @@ class ObjectEffects:
         return self._described(called, name, self._stated(called, name))
 
     def _described(self, called: object, name: str, stated: Statement) -> ToolSpec:
-        """The tool with the effects of its calls by argument: those of settings, or guessed as its own is."""
+        """The tool with its view and its effects by argument: of settings, or guessed as its own is."""
         spec, entry = _described(called, name, stated), self._settings.tools.get(name)
         if entry is not None:
-            return replace(spec, effect_when=entry.effect_when) if entry.effect_when else spec
+            return replace(spec, effect_when=entry.effect_when, view=entry.view)
         guessed = spec.source == "guessed" and spec.kind == "tool" and spec.effect.changes_environment
         when = guess_effect_when(name, spec.description, spec.args_schema) if guessed else {}
         return replace(spec, effect_when=when) if when else spec

@@ -52,6 +52,7 @@ from dreamgym_kit.routing.supervision import (
     Throttle,
 )
 from dreamgym_kit.serialization import JsonValue, is_exact, to_json
+from dreamgym_kit.settings.views import viewed
 from dreamgym_kit.supervision.session import effect_of, reading
 from dreamgym_kit.types import Answer, Approval, Call, Effect, HeldCall, Reply
 
@@ -122,12 +123,27 @@ def run_real(
         if not session.spec(call, place).effect.runs_in_dream:  # else it may be an agent handed over to
             as_of_tool(error)
         return partial(_raise, error)
-    answer = _with(encode_answer(tool, value), session.replies(identity, replies, ended=True))
+    answer, given = _seen(session, call, place, tool, value)
+    answer = _with(answer, session.replies(identity, replies, ended=True))
     delivered = answer if fault is None else spoiled(fault, call, answer)
     keep(call, delivered)
     if fault is None or fault.kind is FaultKind.SLOW or delivered is answer:
-        return lambda: value
+        return given
     return partial(deliver, tool, delivered, call.call_id)
+
+
+def _seen(
+    session: Session, call: Call, place: CallPosition, tool: BaseTool | None, value: Any
+) -> tuple[Answer, Callable[[], Any]]:
+    """What a body gave, through its tool's view, as an answer and as the caller gets it."""
+    answer = encode_answer(tool, value)
+    view = viewed(answer, session.spec(call, place).view)
+    if view is answer:
+        return answer, lambda: value
+    made = partial(deliver, tool, view, call.call_id)
+    if view.artifact is None:
+        return view, made
+    return view, lambda: (made()[0], value[1])  # the agent's code gets the artifact itself
 
 
 def _raise(error: Exception) -> NoReturn:
@@ -207,8 +223,8 @@ def _executed(
             as_of_tool(error)
             given.append(partial(_raise, error))
         else:
-            answer = encode_answer(gated.tool, value)
-            given.append(lambda: value)
+            answer, gives = _seen(gated.session, gated.call, place, gated.tool, value)
+            given.append(gives)
     # the supervisor compares and logs it before the session keeps it
     return masked_answer(replace(answer, replies=tuple(replies)), gated.session.masker)
 

@@ -13,6 +13,7 @@ import functools
 import logging
 import types
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from langchain_core.caches import BaseCache
@@ -43,9 +44,12 @@ from dreamgym_kit.adapters.langgraph.intercept.functions import (
     hook_of,
     hook_twins,
     of_library,
+    real_of,
     under,
 )
+from dreamgym_kit.adapters.langgraph.intercept.threads import left_behind
 from dreamgym_kit.errors import UserError
+from dreamgym_kit.routing.process import keep_stray
 from dreamgym_kit.settings.schema import Settings
 
 
@@ -116,6 +120,8 @@ def _body(target: Any) -> Any:
 
 
 _MAX_DEPTH = 10
+_LOCAL = (OPENS, "shutil")
+_MAX_LEFT = 3  # steps from what an episode left to what acts
 # Their methods run because the framework calls them, not because the agent chose to.
 _CALLED_BY_FRAMEWORK = (
     BaseCache, BaseCallbackHandler, BaseCheckpointSaver, BaseLanguageModel, BaseStore, Embeddings, NodeCache,
@@ -136,6 +142,27 @@ def hook_unreached(inventory: Inventory, living: Iterable[Any]) -> None:
             hook(function, function.__name__).in_episodes = True
 
 
+def refuse_left_behind() -> None:
+    """Tell of what episodes left to be done after them, and acts: it will be refused, or never run."""
+    for target in left_behind():
+        function, owner = unpacked(target)
+        if is_users(function) and _leads_to_acting(Reached(function, owner)):
+            code = real_of(function).__code__
+            place = f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+            keep_stray(
+                f"{function.__qualname__} ({place}) was left by an episode to run later; it did not run"
+            )
+
+
+def _leads_to_acting(reached: Reached, depth: int = 0) -> bool:
+    if hook_of(reached.function) is not None or depth > _MAX_LEFT:
+        return hook_of(reached.function) is not None
+    reading = read(reached.function, reached.owner)
+    if reading.acts in _LOCAL:  # a cleanup of the agent's own files: the guard holds it, and it is no alarm
+        return False
+    return reading.acts is not None or any(_leads_to_acting(one, depth + 1) for one in reading.reached)
+
+
 def _unreached(inventory: Inventory, living: Iterable[Any]) -> list[types.FunctionType]:
     """The functions and methods that act and that no hook is in."""
     scopes = _scopes(inventory.scopes)
@@ -153,7 +180,8 @@ def _unreached(inventory: Inventory, living: Iterable[Any]) -> list[types.Functi
                 framework.append(value)
             else:
                 offered += list(_functions(value))
-    left_alone = {id(acting) for _, acting, _ in inventory.acting} | _used_by(framework)
+    left_alone = {id(acting) for _, acting, _ in inventory.acting} | {*map(id, inventory.stated)}
+    left_alone |= _used_by(framework)
     missed = {
         id(reached.function): reached.function
         for reached in offered

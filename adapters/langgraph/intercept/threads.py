@@ -13,7 +13,9 @@ import _thread
 import atexit
 import functools
 import multiprocessing.pool as old_pools
+import signal
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -43,8 +45,22 @@ def guard_threads(patches: PatchSet) -> None:
     for waits, names in ((old_pools.ApplyResult, ("get",)), (old_pools.IMapIterator, ("next", "__next__"))):
         for name in names:
             patches.replace(waits, name, _unpacking(vars(waits)[name]))
+    _carry(patches, weakref.finalize, "__init__", {2: (None, kept_for_later)})
+    _carry(patches, signal, "signal", {1: (None, kept_for_later)})
     _mark_threads(patches)
     _mark_exits(patches)
+
+
+def kept_for_later(work: Work) -> Work:
+    """What an episode leaves to be done when something else happens; as it is where no episode does so."""
+    return work if _owner() is None else _Later(work)
+
+
+def left_behind() -> list[Any]:
+    """The callables that episodes left to be done: at exit, by a signal, in a thread that still runs."""
+    later = [one.real for reference in _LATER if (one := reference()) is not None and not one.done]
+    begun = [(thread, vars(thread).get("function") or target) for thread, target in _BEGUN.items()]  # a Timer
+    return [*later, *(target for thread, target in begun if thread.is_alive())]
 
 
 def _mark_threads(patches: PatchSet) -> None:
@@ -58,7 +74,9 @@ def _mark_threads(patches: PatchSet) -> None:
             self.run = thread_owners.recorded(session.of_body(self.run), session)  # type: ignore[method-assign]
         if not thread_owners.of_pool(self) and (owner is not None or seal() is not None):
             run = handed_over(carried(self.run))
-            self.run = run if owner is None else _hushed(thread_owners.belonging(run, owner))  # type: ignore[method-assign]
+            self.run = run if owner is None else _hushed(thread_owners.all_of_thread(run, owner))  # type: ignore[method-assign]
+            if owner is not None:
+                _BEGUN[self] = getattr(self, "_target", None) or type(self).run
         if owner is None:
             thread_owners.mark_exempt(self)
         starting(self)
@@ -71,7 +89,7 @@ def _mark_exits(patches: PatchSet) -> None:
 
     @functools.wraps(registering)
     def register(func: Work, /, *args: Any, **kwargs: Any) -> Work:
-        registering(func if _owner() is None else _AtExit(func), *args, **kwargs)
+        registering(kept_for_later(func), *args, **kwargs)
         return func
 
     patches.replace(atexit, "register", plain_wrapper(register, registering))
@@ -141,19 +159,27 @@ def _hushed(work: Work) -> Work:
     return within(work, lambda: suppress(EpisodeStop))
 
 
-class _AtExit:
-    """What an episode wants done when the process ends; as equal to that as `atexit.unregister` needs."""
+class _Later:
+    """Work that an episode wants done later; as equal to it as `atexit.unregister` needs."""
 
     def __init__(self, work: Work) -> None:
-        self._real, self._work = work, quietly(work)
+        self.real, self._work, self.done = work, quietly(work), False
+        _LATER[:] = [one for one in _LATER if one() is not None]
+        _LATER.append(weakref.ref(self))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.done = True
         return self._work(*args, **kwargs)
 
     def __eq__(self, other: object) -> bool:
-        return self._real == other
+        return self.real == other or (isinstance(other, _Later) and self.real == other.real)
 
     __hash__ = None  # type: ignore[assignment]
+
+
+_LATER: "list[weakref.ref[_Later]]" = []
+_BEGUN: "weakref.WeakKeyDictionary[threading.Thread, Any]" = weakref.WeakKeyDictionary()
+"""Threads that episodes began, with what they run."""
 
 
 class _Packed(Exception):

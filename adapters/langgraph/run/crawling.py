@@ -35,7 +35,7 @@ from dreamgym_kit.adapters.langgraph.intercept.registration import (
 from dreamgym_kit.adapters.stores.factory import salt_of
 from dreamgym_kit.dream.crawl_queue import Frontier, words_of
 from dreamgym_kit.dream.faults import is_transient
-from dreamgym_kit.dream.state.observed import failed, observation
+from dreamgym_kit.dream.observed import failed, observation
 from dreamgym_kit.errors import EpisodeStop, UserError
 from dreamgym_kit.interfaces import EnvironmentProvider, EventSink, RunHook, TransitionStore, config_values
 from dreamgym_kit.replay.masking import process_masker

@@ -13,7 +13,6 @@ from dreamgym_kit.adapters.langgraph.analysis.projects import PROJECT_FILE
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest, TrainRequest, name_of, name_of_part
 from dreamgym_kit.adapters.models.named_models import learned_directory
 from dreamgym_kit.dream.programs.rules_files import read_rules
-from dreamgym_kit.dream.state.stated import stated_models
 from dreamgym_kit.errors import RunDirectoryError, StoreUnavailable, UserError
 from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.report.gate_rules import gate_to_record
@@ -27,7 +26,6 @@ from dreamgym_kit.routing.router import Mode
 from dreamgym_kit.serialization import JsonValue, to_json
 from dreamgym_kit.settings.load import rules_folder
 from dreamgym_kit.settings.schema import Settings, on_disk
-from dreamgym_kit.settings.tool_models import as_data
 from dreamgym_kit.types import Episode, Spend, Task, Verdict
 
 SPENT = "spent"  # in the report's manifest
@@ -153,7 +151,6 @@ def _matters(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
 
 def _of_the_dream(settings: Settings) -> dict[str, Any]:
     """What decides how a dream answers, where it is said."""
-    stated = stated_models(settings)
     matters = {
         "without": list(settings.simulate.disable),
         "match": {tool: list(rule.ignore) for tool, rule in settings.match.items()},
@@ -162,7 +159,6 @@ def _of_the_dream(settings: Settings) -> dict[str, Any]:
             tool: entry.imagine for tool, entry in settings.tools.items() if entry.imagine is not None
         },
         "rules": {tool: known.text for tool, known in read_rules(rules_folder(settings)).items()},
-        "models": {tool: [model.source, as_data(model.said)] for tool, model in stated.items()},
     }
     return {name: value for name, value in matters.items() if value}
 

@@ -27,7 +27,7 @@ from dreamgym_kit.errors import NoTaskSelected, UserError
 from dreamgym_kit.interfaces import EventSink, ExperienceModel, TransitionStore
 from dreamgym_kit.report.evaluation import Evaluation, Scores, evaluated, scores_of
 from dreamgym_kit.report.metrics import RunMetrics
-from dreamgym_kit.report.summary import curve_of, facts_of, summarise
+from dreamgym_kit.report.summary import curve_of, facts_of, summarize
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.routing.router import Mode
@@ -194,7 +194,7 @@ def _scores(directory: Path, tasks: Sequence[Task], run: str) -> Scores:
     about = facts.get("about")
     if others and isinstance(about, Mapping):  # what was not run is counted of these tasks alone
         facts["about"] = {**about, "tasks": len({episode.task for episode in episodes})}
-    summary = summarise(episodes, facts, curve_of(opened))
+    summary = summarize(episodes, facts, curve_of(opened))
     return scores_of(summary, tasks, run=run, directory=str(directory.absolute()), agent=_agent_of(summary))
 
 

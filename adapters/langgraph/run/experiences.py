@@ -13,16 +13,15 @@ from dreamgym_kit.chat import ChatRequest
 from dreamgym_kit.dream.answer_schema import AnswerSchema, schema_for
 from dreamgym_kit.dream.calibration import ReasonedSupport, ReasonedTrial
 from dreamgym_kit.dream.chain import ChainedExperience, FallbackChain, without
-from dreamgym_kit.dream.environment_facts import EnvironmentFacts
+from dreamgym_kit.dream.environment_facts import EnvironmentFacts, FactIndex, recorded_facts
 from dreamgym_kit.dream.held_out import audit_reasoned
 from dreamgym_kit.dream.imagined.experience import ImaginedExperience
-from dreamgym_kit.dream.imagined.prompts import PROMPT_VERSION
 from dreamgym_kit.dream.llm_experience import Allows, ReasonedExperience
 from dreamgym_kit.dream.matching import Match
+from dreamgym_kit.dream.programs.experience import ProgramTracker
 from dreamgym_kit.dream.programs.rules_files import read_rules
+from dreamgym_kit.dream.prompt import PROMPT_VERSION, shown_tools
 from dreamgym_kit.dream.recorded import RecordedExperience
-from dreamgym_kit.dream.state.stated import stated_models
-from dreamgym_kit.dream.state_tracker import StateTracker
 from dreamgym_kit.dream.things import identifiers, opened
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.guard import egress
@@ -41,21 +40,22 @@ if TYPE_CHECKING:
 
 _FAILURES = 3
 _MORE = 4  # times as many are looked for where some must not be shown
+_FACT_ROWS = 2_000  # newest reads of an environment that may be facts
 _FORM_ROWS = 500  # newest recordings that a tool's form is read from
 
 
 def chained_experience(
     store: TransitionStore | None, settings: Settings, specs: Mapping[str, ToolSpec] | None = None
 ) -> ExperienceModel | None:
-    """The dream that repeats what a store holds; else it goes by what was declared, mined and drafted.
+    """The dream that repeats what a store holds; else it goes by programs, mined or written by a person.
 
     None where there is nothing to go by.
 
     Raises:
-        UserError: the drafts beside the buffer, or files in the folder rules, cannot be read.
+        UserError: files in the folder rules cannot be read.
     """
-    stated, rules = stated_models(settings), read_rules(rules_folder(settings))
-    if store is None and not stated and not rules:
+    rules = read_rules(rules_folder(settings))
+    if store is None and not rules:
         return None
 
     def recordings(environment: Environment, tenant: str) -> list[Transition]:
@@ -66,7 +66,6 @@ def chained_experience(
         RecordedExperience(recordings, match),
         lambda tenant: _scanned(store, tenant=tenant),
         threshold=settings.simulate.min_confidence,
-        stated=stated,
         specs=specs,
         rules=rules,
     )
@@ -104,7 +103,7 @@ def with_decisions(first: ExperienceModel | None, settings: Settings) -> Iterato
     served = bool(conf.urls) and "reasoning" not in parts and (conf.served_name or conf.model is None)
     with _opened(folder, settings, served=bool(served)) as endpoint:
         decides = LearnedExperience(
-            endpoint, learned, following=first.following, threshold=settings.simulate.min_confidence
+            endpoint, learned, programs=first.programs, threshold=settings.simulate.min_confidence
         )
         yield FallbackChain(without(first, parts), decides, second_opinion=True)
 
@@ -188,6 +187,7 @@ def with_model(
     before: ExperienceModel | None = None,
     allows: Allows | None = None,
     only: Container[str] | None = None,
+    specs: Mapping[str, ToolSpec] | None = None,
 ) -> ExperienceModel | None:
     """`first`, and behind it the model where there is one; `support`: what its confidence is worth.
 
@@ -202,13 +202,20 @@ def with_model(
     code = without(base, dropped) if base is not None else None
     if chat is None or "reasoning" in parts:
         return code
-    following = None
+    programs = None
     if isinstance(first, ChainedExperience) and "state" not in parts:
-        following = first.following
+        programs = first.programs
     if settings.simulate.imagine or any(tool.imagine for tool in settings.tools.values()):
         allows = _only_recorded(store, settings, allows)
     model = reasoned_over(
-        store, chat, settings, only=only, following=following, support=support, allows=allows
+        store,
+        chat,
+        settings,
+        only=only,
+        programs=programs,
+        support=support,
+        allows=allows,
+        specs=specs,
     )
     reasons = without(model, parts)
     return reasons if code is None else FallbackChain(code, reasons)
@@ -281,26 +288,30 @@ def reasoned_over(
     settings: Settings,
     *,
     only: Container[str] | None = None,
-    following: StateTracker | None = None,
+    programs: ProgramTracker | None = None,
     support: ReasonedSupport | None = None,
     allows: Allows | None = None,
+    specs: Mapping[str, ToolSpec] | None = None,
 ) -> ReasonedExperience:
-    """The model's side as settings have it, with examples and forms from recordings.
+    """The model's side as settings have it, with examples, facts and forms from recordings.
 
-    `only`: ids of the recordings that may be shown; None: all but the held-out ones.
+    `only`: ids of the recordings that may be shown; None: all but the held-out ones. `specs`: the agent's
+    tools, named in each prompt.
     """
     recorded = RecordedAnswers(store, only, examples=settings.experience.examples)
     return ReasonedExperience(
         chat,
         retrieve=None if "retrieval" in settings.simulate.disable else recorded.examples,
         schemas=recorded.schema,
-        following=following,
+        programs=programs,
         support=support,
         allows=allows,
         threshold=settings.simulate.min_confidence,
         sampling=_sampling(settings),
         far=is_far(store),
         decides=recorded.deciding,
+        facts=None if "retrieval" in settings.simulate.disable else recorded.facts,
+        tools=shown_tools(specs or {}),
     )
 
 
@@ -316,6 +327,7 @@ class RecordedAnswers:
         self._store, self._only, self._examples = store, only, examples
         self._episodes: dict[tuple[str, Environment], list[Transition]] = {}
         self._rows: dict[tuple[str, str], list[Transition]] = {}
+        self._facts: dict[tuple[str, Environment], FactIndex] = {}
         self._reading = threading.Lock()  # siblings that begin together read a tool's rows once
         self._schemas: dict[tuple[str, str], AnswerSchema | None] = {}
 
@@ -341,12 +353,7 @@ class RecordedAnswers:
         """
         if example.answer.error is None and not example.effect.changes_environment:
             return None
-        key = (example.tenant, example.environment)
-        with self._reading:
-            if key not in self._episodes:
-                rows = _scanned(self._store, tenant=example.tenant, environment=example.environment)
-                self._episodes[key] = [row for row in rows if not row.effect.changes_environment]
-            rows = self._episodes[key]
+        rows = self._reads(example.tenant, example.environment)
         named = set(identifiers(example.call.args))
         return next(
             (
@@ -357,6 +364,26 @@ class RecordedAnswers:
             ),
             None,
         )
+
+    def facts(self, situation: Situation) -> FactIndex:
+        """What other episodes read of the environment's base state."""
+        key = (situation.tenant, situation.environment)
+        rows = [row for row in self._reads(*key)[-_FACT_ROWS:] if self._may_be_shown(row)]
+        other = [row for row in rows if row.episode != situation.episode]
+        if len(other) < len(rows):  # a recorded episode is asked again, to measure or to teach
+            return recorded_facts(other)
+        with self._reading:
+            if key not in self._facts:
+                self._facts[key] = recorded_facts(rows)
+            return self._facts[key]
+
+    def _reads(self, tenant: str, environment: Environment) -> list[Transition]:
+        key = (tenant, environment)
+        with self._reading:
+            if key not in self._episodes:
+                rows = _scanned(self._store, tenant=tenant, environment=environment)
+                self._episodes[key] = [row for row in rows if not row.effect.changes_environment]
+            return self._episodes[key]
 
     def schema(self, call: Call, situation: Situation) -> AnswerSchema | None:
         """The form of a tool's answers: declared, or as recorded."""
@@ -415,7 +442,7 @@ async def held_out_trials(
 
     def reasoner(seen: Sequence[Transition], chain: ChainedExperience) -> ReasonedExperience:
         shown = frozenset(row.id for row in seen)
-        return reasoned_over(store, chat, settings, only=shown, following=chain.following)
+        return reasoned_over(store, chat, settings, only=shown, programs=chain.programs, specs=specs)
 
     account = RunAccount()
     trials = await audit_reasoned(

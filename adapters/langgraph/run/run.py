@@ -3,9 +3,10 @@
 `simulate`, `record` and `evaluate` are the same path with another gate policy; its parts are made in `setup`.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from dreamgym_kit.adapters.langgraph.analysis.inspection import GraphInspection
 from dreamgym_kit.adapters.langgraph.analysis.locking import LockWatch
 from dreamgym_kit.adapters.langgraph.analysis.references import episodes_at_once
 from dreamgym_kit.adapters.langgraph.intercept.install import latch_unowned
+from dreamgym_kit.adapters.langgraph.intercept.registration import refuse_left_behind
 from dreamgym_kit.adapters.langgraph.run.directory import (
     SPENT,
     blocked_outside,
@@ -28,16 +30,18 @@ from dreamgym_kit.adapters.langgraph.run.setup import Run, gated_process, prepar
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.grading import DISAGREE
 from dreamgym_kit.dream.imagined.experience import ImaginedExperience
+from dreamgym_kit.errors import RunDirectoryError
 from dreamgym_kit.findings.detectors import FAILED, Detectors
 from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import EventSink, ExperienceModel
+from dreamgym_kit.replay.masking import Masker
 from dreamgym_kit.report.gate_rules import gate_to_record, unmatched
 from dreamgym_kit.report.headline import EVALUATES
 from dreamgym_kit.report.metrics import CRITICAL, TrustPoint
 from dreamgym_kit.report.summary import RunMetrics, Tally
 from dreamgym_kit.rollout.budgets import RunBudget
-from dreamgym_kit.rollout.engine import GRACE_S, LATE_WRITE_S, RunTotals, kept_at_once, run_episodes
-from dreamgym_kit.rollout.events import FanOut, NoEvents, unaccounted
+from dreamgym_kit.rollout.engine import GRACE_S, LATE_WRITE_S, RunTotals, append_executed, run_episodes
+from dreamgym_kit.rollout.events import EventLog, FanOut, NoEvents, unaccounted
 from dreamgym_kit.rollout.jobs import WorkerReports, jobs_for
 from dreamgym_kit.rollout.journal import Journal
 from dreamgym_kit.rollout.rundir import EVENTS, RunDirectory
@@ -130,11 +134,11 @@ async def run(
         log = directory.events()
         stack.callback(log.close)
         heard = FanOut([log, events or NoEvents()], made.masker)
-        stack.enter_context(strays_heard(lambda why: heard.emit("violation", episode="", text=why)))
+        stack.enter_context(_strays_told(heard, directory.path, made.masker))
         errors = count_earlier(directory, budget, tally)
         if tally.executed:  # in an earlier leg: nothing more begins, and this one says so too
             switch.cancel(format_executed([call for _, call in tally.executed]), code=EXECUTED)
-        at_once = kept_at_once(journal, switch, heard)
+        at_once = append_executed(journal, switch, heard)
         await made.find_answers(stack, directory)
         sources, policy, seed = made.sources, made.policy, settings.simulate.seed
         tally.charge("calibration", sources.spend)
@@ -195,6 +199,20 @@ async def run(
         )
 
 
+def _strays_told(heard: EventSink, directory: Path, masker: Masker) -> AbstractContextManager[None]:
+    """In the block what is blocked outside of episodes is an event of the run; after it, it is said and kept.
+
+    It may come long after the run: a thread that an episode began goes on.
+    """
+
+    def late(why: str) -> None:
+        sys.stderr.write(f"dreamgym-kit: blocked after the run: {masker.text(why)}\n")
+        with suppress(OSError, RunDirectoryError), closing(EventLog(directory / EVENTS)) as log:
+            log.emit("violation", episode="", text=masker.text(why))
+
+    return strays_heard(lambda why: heard.emit("violation", episode="", text=why), late)
+
+
 def _load_early(request: RunRequest) -> None:
     """Import what some runs need while no module of the agent can be found in its place; check workers."""
     if request.settings.workers != WorkersSettings():
@@ -247,6 +265,7 @@ def _tell_start(
         kept=Counter(
             str(done.verdict) for name, done in journal.done.items() if not journal.next_attempt(name)
         ),
+        imagined=any(done.imagined for done in journal.done.values()),
         directory=str(directory.path),
     )
     if imagined is not None:
@@ -309,6 +328,8 @@ def _finish(
     """The run's summary, kept in its directory; and a sentence for each slip in its gate."""
     request, sources = made.request, made.sources
     settle()
+    if not request.mode.bare:
+        refuse_left_behind()
     manifest: dict[str, Any] = {
         "mode": request.mode.value,
         "run": directory.manifest.run,

@@ -63,7 +63,7 @@ from dreamgym_kit.interfaces import (
     RunHook,
     TransitionStore,
 )
-from dreamgym_kit.replay.masking import Masker, process_masker
+from dreamgym_kit.replay.masking import Masker, masked_answer, process_masker
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.event_loop import START_OBJECTS, frozen_heap
 from dreamgym_kit.rollout.rundir import RunDirectory
@@ -71,6 +71,7 @@ from dreamgym_kit.routing.process import holding
 from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.sandbox.confining import check, stands_for
 from dreamgym_kit.settings.secrets import keep_secret, open_key_files
+from dreamgym_kit.settings.views import seen_through
 from dreamgym_kit.supervision.session import SupervisedCalls
 from dreamgym_kit.turns import Turn
 from dreamgym_kit.types import Episode, Source, Spend, Task, Transition
@@ -153,25 +154,26 @@ class Run:
         request, settings, budget = self.request, self.request.settings, self.budget
         dreams, check = not request.mode.bare, directory is not None
         chat = await stack.enter_async_context(asked_endpoint(settings, budget, dreams=dreams, check=check))
-        gate, trials, spend = None, known, Spend()
+        gate, trials, spend, specs = None, known, Spend(), self.facts.specs()
         if chat is not None:
             with egress.exempt():  # the kit's own files
                 gate = gate_of_settings(settings)
+        store = seen_through(request.store, settings.tools, masked_answer)
         if gate is not None or directory_of(settings) is not None:  # what it was taught would flatter it here
             trials = gate.trials if gate is not None else ()
         elif directory is not None:
-            trials, spend = await held_out_trials(
-                directory, request.store, chat, settings, self.facts.specs(), budget
-            )
+            trials, spend = await held_out_trials(directory, store, chat, settings, specs, budget)
         support = learn_support(trials)
         if not dreams:
             self.sources = AnswerSources(chat=chat, support=support, spend=spend, trials=trials)
             return
-        recorded = request.experience or chained_experience(request.store, settings, self.facts.specs())
+        recorded = request.experience or chained_experience(store, settings, specs)
         decides = stack.enter_context(with_decisions(recorded, settings))
         allows = allowance(settings, gate, training=request.trains) if chat is not None else None
-        model = with_model(recorded, chat, settings, request.store, support, before=decides, allows=allows)
-        imagined = imagined_experience(chat, settings, request.store, self.facts.specs())
+        model = with_model(
+            recorded, chat, settings, store, support, before=decides, allows=allows, specs=specs
+        )
+        imagined = imagined_experience(chat, settings, store, specs)
         if imagined is not None and request.measures and not settings.train.imagined:
             raise UserError(
                 "train and evaluate take no imagined answers, which prove nothing. Record the tools, or set "

@@ -44,7 +44,7 @@ from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import ChatEndpoint, Checker, EpisodeRunner, EventSink, Group, Rollout
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.distributed import DistributedRunner
-from dreamgym_kit.rollout.engine import kept_at_once, run_episodes
+from dreamgym_kit.rollout.engine import append_executed, run_episodes
 from dreamgym_kit.rollout.events import FanOut, NoEvents
 from dreamgym_kit.rollout.jobs import Job, ended, jobs_for
 from dreamgym_kit.rollout.journal import JournalReader
@@ -257,7 +257,7 @@ class Rollouts:
         ):
             policy = self._policy_for(label, drawn, came) if self._workers is None else None
             events = FanOut([log, self._events], self._parts.masker)
-            at_once = kept_at_once(journal, self._stop, events)
+            at_once = append_executed(journal, self._stop, events)
             whole = f"{request.label or self._directory.manifest.run}:{label}"
             if self._workers is not None:
                 self._workers.on_executed = at_once

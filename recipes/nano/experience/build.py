@@ -17,10 +17,8 @@ from dreamgym_kit.adapters.models.folders import threads
 from dreamgym_kit.dream.learned.experience import LearnedExperience, Tried, calibrated
 from dreamgym_kit.dream.learned.training_data import Taught, met, taught
 from dreamgym_kit.dream.learned.vocabulary import LEARNED_FILE, LearnedCheckpoint, learned_to_json
-from dreamgym_kit.dream.state.audit import learn
-from dreamgym_kit.dream.state.dreaming import Knowledge
-from dreamgym_kit.dream.state.history import recordings
-from dreamgym_kit.dream.state_tracker import StateTracker
+from dreamgym_kit.dream.programs.experience import Programs, ProgramTracker, learn, seen_calls
+from dreamgym_kit.dream.recorded_episodes import RecordedEpisode, recordings
 from dreamgym_kit.recipes.desk.cases import HELD_OUT_SEEDS, TRAIN_SEEDS
 from dreamgym_kit.recipes.nano.build import (
     Schedule,
@@ -34,9 +32,11 @@ from dreamgym_kit.recipes.nano.build import (
 from dreamgym_kit.recipes.nano.experience.environments import (
     THRESHOLD,
     ask_held_out,
+    crawl,
     expected_error,
     figures_of,
     recorded,
+    recording,
 )
 
 WEIGHTS = Path(__file__).parent.parent / "weights" / "experience"
@@ -51,7 +51,7 @@ class ExperiencePlan:
     environments: int = 240  # that lessons come from
     tried: int = 40  # train worlds beside them that the calibration comes from
     held_out: int = 40  # worlds that are measured on
-    buffer: int = 60  # worlds whose recordings rules are mined of, where it is tried and measured
+    buffer: int = 60  # worlds whose recordings programs are mined of, where it is tried and measured
     shape: Shape = field(default_factory=Shape)
     course: Schedule = field(default_factory=Schedule)
     reasons: bool = True  # whether it says why before it decides; False: to see what that is worth
@@ -105,17 +105,20 @@ def build(out: Path, plan: ExperiencePlan | None = None, *, tell: Tell | None = 
 
 def lessons_of(environments: Sequence[int], *, reasons: bool = True) -> Taught:
     """Record these worlds, mine them, and tell every call as a lesson, with its reason or without."""
-    known = taught(list(met(mined(environments, calibrated=False))))
+    episodes = recordings(row for episode in recorded(environments) for row in episode)
+    model = learn(episodes, {}, measured=False).model
+    known = taught(list(met(model, [seen_calls(episode, model.parameters) for episode in episodes])))
     if reasons:
         return known
     bare = (replace(lesson, label=replace(lesson.label, why=())) for lesson in known.lessons)
     return replace(known, lessons=tuple(bare))
 
 
-def mined(environments: Sequence[int], *, calibrated: bool = True) -> Knowledge:
-    """What is mined of these worlds, recorded."""
-    rows = [row for episode in recorded(environments) for row in episode]
-    return learn(recordings(rows), calibrated=calibrated)
+def mined(environments: Sequence[int], crawled: Sequence[int] = ()) -> Programs:
+    """The programs of these worlds, recorded; the others are known by a crawl."""
+    episodes = recordings(row for episode in recorded(environments) for row in episode)
+    crawls: list[RecordedEpisode] = [recording(crawl(environment)) for environment in crawled]
+    return learn([*episodes, *crawls], {})
 
 
 def _tried(
@@ -123,26 +126,26 @@ def _tried(
 ) -> tuple[LearnedCheckpoint, dict[str, Any]]:
     """Calibrate on train worlds that no lesson came from, then measure on held-out ones.
 
-    Rules are mined of as many worlds as a buffer may hold, not of all that lessons came from.
+    Programs are mined of as many worlds as a buffer may hold, not of all that lessons came from.
     """
     from dreamgym_kit.adapters.models.local import open_local
 
     learned, environments = LearnedCheckpoint(known.vocabulary), drawn[plan.environments :]
-    knowledge = mined(drawn[: plan.buffer])
     chosen = random.Random(f"held out {plan.seed}").sample(HELD_OUT_SEEDS, plan.held_out)  # noqa: S311
+    programs = mined(drawn[: plan.buffer], [*environments, *chosen])
     with closing(open_local(out)) as endpoint:
-        model = LearnedExperience(endpoint, learned, following=StateTracker(lambda _: ()))
+        model = LearnedExperience(endpoint, learned, programs=ProgramTracker(lambda _: (), {}))
         tries = [
             trial
             for unseen in (False, True)
-            for trial in ask_held_out(model, knowledge, environments, unseen=unseen)
+            for trial in ask_held_out(model, programs, environments, unseen=unseen)
         ]
         learned = replace(learned, calibration=calibrated(tries))
-        model = LearnedExperience(endpoint, learned, following=StateTracker(lambda _: ()))
+        model = LearnedExperience(endpoint, learned, programs=ProgramTracker(lambda _: (), {}))
         facts: dict[str, Any] = {"held_out": plan.held_out, "threshold": THRESHOLD}
         every: list[Tried] = []
         for name, unseen in (("crawled", False), ("unseen", True)):
-            trials = ask_held_out(model, knowledge, chosen, unseen=unseen)
+            trials = ask_held_out(model, programs, chosen, unseen=unseen)
             facts[name] = figures_of(trials, model.support)
             every += trials
             say(f"{name}: {facts[name]['nano']['writes'][1]:.1%} of writes exact in held-out worlds")
@@ -163,14 +166,14 @@ tags: [dreamgym-kit, experience-model, from-scratch]
 
 {parameters:,} parameters, a Qwen3 architecture, trained from nothing on {lessons:,} recorded calls in
 {worlds} train worlds of dreamgym-kit's support desk (seed {seed}). It says what becomes of a tool call: why,
-with which outcome, and what that changes, in about ten tokens. Code tells it what is known, without ids, and
-writes the answer of what it decides. It knows the desk's thirteen tools and their {refusals} kinds of
+and with which outcome, in about ten tokens. Code tells it what is known, without ids, and writes the answer
+of what it decides, and what that changes. It knows the desk's thirteen tools and their {refusals} kinds of
 refusal, and nothing else.
 
 ## How it does
 
-In {held_out} held-out worlds, call by call, at a support of {threshold:g}. `recorded` repeats, `composed`
-adds what was mined, `nano` decides all that the state does not show, `layered` lets it decide where
+In {held_out} held-out worlds, call by call, at a support of {threshold:g}. `composed` repeats
+recordings and asks mined programs, `nano` decides all that no recording shows, `layered` lets it decide where
 `composed` abstains or is less sure about a write. Share of all calls answered exactly; in brackets, of those
 that were answered.
 

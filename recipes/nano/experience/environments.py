@@ -6,7 +6,7 @@ refusals, and what is rare in good work. All of it runs for real on desks in mem
 
 To measure, each recorded call is asked in the state that the true answers before it led to: once with a read
 crawl of its world known beforehand, once without any recording of it. `answers_of` says who answers when, at
-one threshold, beside mined rules.
+one threshold, beside programs.
 """
 
 import asyncio
@@ -18,9 +18,8 @@ from typing import NamedTuple
 from dreamgym_kit.dream.chain import SURE
 from dreamgym_kit.dream.learned.deciding import LearnedDecision
 from dreamgym_kit.dream.learned.experience import LearnedExperience, Tried, tried
-from dreamgym_kit.dream.state.dreaming import Knowledge
-from dreamgym_kit.dream.state.history import RecordedEpisode, step_of
-from dreamgym_kit.dream.state.mining import pooled, renamed
+from dreamgym_kit.dream.programs.experience import CRAWL, Programs, seen_calls
+from dreamgym_kit.dream.recorded_episodes import RecordedEpisode, step_of
 from dreamgym_kit.recipes.desk.cases import (
     CITIES,
     CUSTOMER_IDS,
@@ -34,7 +33,7 @@ from dreamgym_kit.recipes.desk.cases import (
 from dreamgym_kit.recipes.desk.database import OPERATIONS, Desk, scratch_desk
 from dreamgym_kit.recipes.desk.policy import Habits, ScriptCall, ScriptReply, answer, run_script
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, Transition, history_digest
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Transition, history_digest
 
 READS = frozenset({"find_customer", "list_orders", "get_order", "list_payments", "track_parcel"})
 DESTRUCTIVE = frozenset({"refund_payment", "send_mail", "delete_customer"})
@@ -115,7 +114,7 @@ def crawl(seed: int) -> tuple[Transition, ...]:
     """Every read with every id that is found, starting from the names; it writes nothing."""
     case = make_case(seed)
     with scratch_desk(case.rows) as desk:
-        notes = Notes(desk, seed, f"crawl-{seed}")
+        notes = Notes(desk, seed, f"{CRAWL}{seed}")
         for customer in case.rows["customers"]:
             notes.do("find_customer", {"name": customer[1]})
             for order in notes.do("list_orders", {"customer_id": customer[0]}).value or []:
@@ -249,13 +248,11 @@ class Count(NamedTuple):
 def answers_of(call: Tried, support: Support) -> Mapping[str, tuple[bool, bool]]:
     """Who answers a call, by name: whether it answers at all, and whether that is exact."""
     mined = call.mined
-    rules = (mined.support if mined is not None else 0.0, call.mined_exact)
+    rules = (mined.confidence if mined is not None else 0.0, call.mined_exact)
     model = (support(call.step.tool, call.made) if call.made is not None else 0.0, call.made_exact)
-    known = mined is not None and mined.basis.startswith(("view", "line"))
-    repeats = mined is not None and mined.provenance is Source.RECORDED
-    uncertain = rules[0] < THRESHOLD or (call.step.writes and rules[0] < SURE and not known)
+    known = mined is not None and "|" not in mined.kind  # rows and views, and no outcome of recorded calls
+    uncertain = rules[0] < THRESHOLD or (call.step.writes and rules[0] < SURE)
     answers = {
-        "recorded": rules if repeats else (0.0, False),
         "composed": rules,
         "nano": rules if known and not call.step.writes else model,
         "layered": max(rules, model, key=lambda pair: pair[0]) if uncertain else rules,
@@ -264,19 +261,19 @@ def answers_of(call: Tried, support: Support) -> Mapping[str, tuple[bool, bool]]
 
 
 def ask_held_out(
-    model: LearnedExperience, knowledge: Knowledge, environments: Sequence[int], *, unseen: bool
+    model: LearnedExperience, programs: Programs, environments: Sequence[int], *, unseen: bool
 ) -> list[Tried]:
-    """Ask every call that colleagues and probes make in these worlds; `knowledge` is of other worlds."""
-    episodes = [recording(rows) for environment in environments for rows in worked(environment)]
-    in_symbols = [renamed(episode, knowledge.models) for episode in episodes]
-    crawled = [] if unseen else [recording(crawl(environment)) for environment in environments]
-    pool = pooled([renamed(episode, knowledge.models) for episode in crawled], knowledge.models)
-    known = Knowledge(knowledge.models, pool, knowledge.calibration)
-    return asyncio.run(tried(model, known, in_symbols, unseen=unseen))
+    """Ask every call that colleagues and probes make in these worlds.
+
+    `programs` are mined of other worlds, and know these by a crawl; `unseen`: as if by nothing.
+    """
+    episodes = (recording(rows) for environment in environments for rows in worked(environment))
+    calls = [seen_calls(episode, programs.model.parameters) for episode in episodes]
+    return asyncio.run(tried(model, programs, calls, unseen=unseen))
 
 
 def recording(rows: Sequence[Transition]) -> RecordedEpisode:
-    """An episode as rules see it, of whatever split: to be measured, never to be learned from."""
+    """An episode as programs see it, of whatever split: to be measured, never to be learned from."""
     return RecordedEpisode(
         rows[0].episode, f"{rows[0].tenant}/{rows[0].environment}", tuple(map(step_of, rows))
     )
@@ -287,7 +284,7 @@ def counted(tries: Iterable[Tried], support: Support) -> dict[str, dict[str, Cou
     by_arm: dict[str, dict[str, Count]] = defaultdict(lambda: defaultdict(Count))
     for trial in tries:
         kinds = ["all", trial.step.tool, "writes" if trial.step.writes else "reads"]
-        kinds += ["refused"] if trial.step.failed and trial.step.writes else []
+        kinds += ["refused"] if not trial.step.ok and trial.step.writes else []
         for arm, (answered, exact) in answers_of(trial, support).items():
             for kind in kinds:
                 by_arm[arm][kind] = by_arm[arm][kind].more(answered=answered, exact=exact)

@@ -7,6 +7,7 @@ from attacks.project import HEAD, Case
 from attacks.written_called import called
 from attacks.written_in_nodes import in_nodes
 from attacks.written_mcp import from_servers
+from attacks.written_swept import swept
 
 FUNCTION = '\ndef $name(order: str) -> str:\n    "$doc"\n    return $act\n'
 MODEL = 'model = Scripted(script=[[asks("$name", order="o1")]])\n'
@@ -75,6 +76,7 @@ def written() -> list[Case]:
         *_beside(),
         *in_nodes(),
         *called(),
+        *swept(),
         *from_servers(),
     ]
 

@@ -4,8 +4,8 @@ import copy
 import random
 from typing import Any
 
-from dreamgym_kit.dream.state.history import HistoryStep, RecordedEpisode
-from dreamgym_kit.dream.state.observed import failed
+from dreamgym_kit.dream.observed import failed
+from dreamgym_kit.dream.recorded_episodes import HistoryStep, RecordedEpisode
 from dreamgym_kit.types import Effect, ToolSpec
 
 WORLD = "default/shop:0"

@@ -5,7 +5,7 @@ from typing import Any
 from dreamgym_kit.dream.programs.dreaming import ProgramEpisode
 from dreamgym_kit.dream.programs.experience import Programs, learn
 from dreamgym_kit.dream.programs.trust import FEW, Trust
-from dreamgym_kit.dream.state.history import RecordedEpisode
+from dreamgym_kit.dream.recorded_episodes import RecordedEpisode
 from dreamgym_kit.types import Effect, ToolSpec
 from tests.dream.programs import planted_shop
 from tests.dream.programs.planted_shop import PRICE, WORLD, Shop, recorded, specs
@@ -107,3 +107,23 @@ def test_few_recordings_are_trusted_as_their_kind_until_measured_otherwise():
     for _ in range(3):
         trust.count("episode", "book", say.format(FEW), right=False)
     assert trust.confidence("cancel", say.format(FEW), 0.8) < SURE
+
+
+class RepricedShop(Shop):
+    """The shop later on: an order was shipped and a user moved up; nobody recorded how."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.orders["o-0030"]["status"], self.orders["o-0030"]["note"] = "returned", "by mail"
+        self.users["u-003"]["tier"] = "silver"
+
+
+def test_a_newer_recording_wins_over_an_older_one_of_the_same_question():
+    asked = [[("get_order", {"order_id": "o-0030"}), ("get_user", {"user_id": "u-003"})]]
+    older, newer = episodes(Shop, asked), episodes(RepricedShop, asked)
+    for now, programs in (
+        (RepricedShop(), learn([planted_shop.crawl(), *older, *recorded(), *newer], specs())),
+        (Shop(), learn([*newer, *recorded(), *older, planted_shop.crawl()], specs())),
+    ):
+        for tool, args in asked[0]:
+            assert answer(programs, tool, **args) == now.call(tool, args)

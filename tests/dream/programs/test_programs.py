@@ -12,7 +12,7 @@ import pytest
 from dreamgym_kit.dream.programs.dreaming import ProgramAnswer, ProgramEpisode
 from dreamgym_kit.dream.programs.experience import Programs, learn
 from dreamgym_kit.dream.programs.values import SeenStep, without_defaults
-from dreamgym_kit.dream.state.history import HistoryStep, RecordedEpisode
+from dreamgym_kit.dream.recorded_episodes import HistoryStep, RecordedEpisode
 from tests.dream.programs.planted_shop import WORLD, WRITES, Shop, crawl, recorded, specs
 
 SURE = 0.5  # the threshold that runs have

@@ -6,6 +6,7 @@ writes. Repeats, workers and runs ask each question once. Questions that share a
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -14,35 +15,56 @@ from dreamgym_kit.canonical import digest
 from dreamgym_kit.chat import ChatRequest
 from dreamgym_kit.dream.answer_schema import AnswerSchema, schema_for
 from dreamgym_kit.dream.contradictions import contradictions
-from dreamgym_kit.dream.environment_facts import EnvironmentFacts, names_in, plain_record, schema_digest
+from dreamgym_kit.dream.environment_facts import EnvironmentFacts, episode_records, names_in, schema_digest
 from dreamgym_kit.dream.imagined.changes import (
+    KINDS,
     UnclearChange,
     after_changes,
     changes_in,
     names_changed,
 )
-from dreamgym_kit.dream.imagined.prompts import (
-    ANSWER_SCHEMA,
+from dreamgym_kit.dream.prompt import (
+    IMAGINED,
     PROMPT_VERSION,
-    SEED_SCHEMA,
-    described,
-    formed,
+    call_part,
     forms_of,
     messages_for,
-    read_answer,
-    system_text,
+    shown_tools,
+    tool_part,
 )
 from dreamgym_kit.dream.recorded import abstention
-from dreamgym_kit.dream.structured_output import CountedEndpoint, UnusableReply, ask, read_object
+from dreamgym_kit.dream.structured_output import CountedEndpoint, UnusableReply, ask, closed, read_object
 from dreamgym_kit.errors import EndpointError, NotSerializable
 from dreamgym_kit.interfaces import Account, ChatEndpoint, Situation
-from dreamgym_kit.serialization import JsonValue, is_exact
-from dreamgym_kit.types import Answer, Call, Environment, Task, ToolSpec
+from dreamgym_kit.serialization import JsonValue, escaped, is_exact
+from dreamgym_kit.types import Answer, Call, Environment, Source, Task, ToolSpec
 
 _AGAIN_S = 0.02  # between checks whether another question has ended
 _USUALLY = ChatRequest((), seed=0)
 _CALLS_A_TASK, _MORE_TOKENS = 4, 500  # estimates: new calls per task; tokens of facts, question and reply
 _SHOWN = 300  # characters of an unusable reply shown in the report
+_ANY: dict[str, JsonValue] = {"type": ["object", "array", "string", "number", "boolean", "null"]}
+ANSWER_SCHEMA = closed(
+    reasoning={"type": "string"},
+    outcome={"type": "string", "enum": ["ok", "error"]},
+    answer=_ANY,
+    error={"type": "string"},
+    changes={
+        "type": "array",
+        "items": closed(
+            entity={"type": "string"},
+            change={"type": "string", "enum": list(KINDS)},
+            fields={"type": "object"},
+        ),
+    },
+)
+SEED_SCHEMA = closed(
+    reasoning={"type": "string"},
+    facts={
+        "type": "array",
+        "items": closed(tool={"type": "string"}, args={"type": "object"}, answer=_ANY),
+    },
+)
 
 
 class SeedingFailed(Exception):
@@ -78,9 +100,7 @@ class ImaginedExperience:
         self._schemas = schemas or (lambda _, situation: schema_for(situation.tool, ()))
         self._sampling = sampling
         self._unusable: dict[tuple[Environment, str], str] = {}  # why the reply for a task could not be used
-        self._system = system_text(
-            {name: spec for name, spec in sorted(specs.items()) if not spec.effect.runs_in_dream}
-        )
+        self._shown = shown_tools(specs)
         self._tools = digest([schema_digest(spec) for _, spec in sorted(specs.items())])
 
     def close(self) -> None:
@@ -96,7 +116,8 @@ class ImaginedExperience:
         for task in tasks:
             self._facts.file(task.environment)  # only workers may use it, but this process reports on it
         questions = len(tasks) * (1 + _CALLS_A_TASK)
-        return questions, questions * (len(self._system) // 4 + _MORE_TOKENS)
+        shared = messages_for(IMAGINED, [("question", "entities")], tools=self._shown)
+        return questions, questions * (sum(len(part.content) for part in shared) // 4 + _MORE_TOKENS)
 
     def environments(self) -> list[JsonValue]:
         """Return fact counts and replaced facts of each environment used, for the report."""
@@ -153,16 +174,15 @@ class ImaginedExperience:
         async with self._turn(environment, [""]):
             if self._is_seeded(environment, name):
                 return
-            parts: list[tuple[str, JsonValue]] = [("task", list(texts)), ("question", "entities")]
-            if forms := forms_of(reads):
-                parts.insert(0, ("forms", forms))
             request = replace(
                 self._sampling,
                 messages=messages_for(
-                    self._system,
-                    self._facts.shown(environment, [value for _, value in parts]),
-                    self._facts.mark(environment),
-                    parts,
+                    IMAGINED,
+                    [("question", "entities")],
+                    tools=self._shown,
+                    forms=forms_of(reads),
+                    spoken=texts,
+                    facts=self._facts.shown(environment, list(texts)),
                 ),
                 schema=SEED_SCHEMA,
                 schema_name="entities",
@@ -230,36 +250,22 @@ class ImaginedExperience:
             answer = read_answer(text, spec, form)
             if after or spec.effect.changes_environment:
                 history = situation.history
-                rows = [
-                    plain_record(row.tool, row.args, given.content, given.error)
-                    for row, given in ((call, answer), *((step.call, step.answer) for step in history))
-                ]
-                facts = self._facts.related(environment, *rows)
+                facts = self._facts.related(environment, *episode_records(call, answer, history))
                 if problems := contradictions(call, answer, spec=spec, history=history, facts=facts):
                     raise NotSerializable("; ".join(problems))
             if problems := self._facts.accept(environment, call, answer, after=after):
                 raise NotSerializable("; ".join(problems))
             return self._facts.find(environment, call, after) or answer
 
-        question: dict[str, JsonValue] = {
-            "question": "answer",
-            "state": "after" if after or spec.effect.changes_environment else "before",
-            "tool": call.tool,
-            "args": dict(call.args),
-        }
-        parts: list[tuple[str, JsonValue]] = [
-            ("task", list(situation.spoken)),
-            ("tool", described(spec)),
-            ("question", question),
-        ]
         request = replace(
             self._sampling,
             messages=messages_for(
-                self._system,
-                self._facts.shown(environment, [value for _, value in parts]),
-                self._facts.mark(environment),
-                parts,
-                situation.history if after else (),
+                IMAGINED,
+                [tool_part(spec, spec.answer_schema), call_part(call)],
+                tools=self._shown,
+                spoken=situation.spoken,
+                facts=self._facts.shown(environment, [*situation.spoken, dict(call.args)]),
+                history=situation.history if after else (),
             ),
             schema=ANSWER_SCHEMA,
             schema_name="answer",
@@ -279,3 +285,59 @@ class ImaginedExperience:
             yield
         finally:
             file.end(wanted)
+
+
+def read_answer(text: str, spec: ToolSpec, form: AnswerSchema | None) -> Answer:
+    """Parse the reply to the question "answer".
+
+    Raises:
+        NotSerializable: it does not match the reply's schema or the tool's answer schema.
+    """
+    output = read_object(text, ANSWER_SCHEMA)
+    if output["outcome"] == "error":
+        message = output["error"].strip()
+        if not message:
+            raise NotSerializable("error: the tool's message is missing")
+        return Answer(
+            error=message[:1000],
+            error_type="ToolException",
+            source=Source.IMAGINED,
+            confidence=0.0,
+            why=output["reasoning"],
+        )
+    if output["changes"] and not spec.effect.changes_environment:
+        raise NotSerializable(f"changes: {spec.name} only reads; it changes nothing")
+    return formed(output["answer"], spec, form, reason=output["reasoning"], changes=output["changes"])
+
+
+def formed(
+    value: JsonValue,
+    spec: ToolSpec,
+    form: AnswerSchema | None,
+    *,
+    reason: str,
+    changes: Sequence[Mapping[str, JsonValue]] = (),
+) -> Answer:
+    """Build an imagined answer in the form of the tool's answers.
+
+    Raises:
+        NotSerializable: the value does not match their schema.
+    """
+    content, artifact = escaped(value), None
+    if form is not None and form.form == "structured":
+        artifact = {"structured_content": content}
+        content = json.dumps(value, ensure_ascii=False)
+    elif form is not None and form.form == "value" and form.schema.get("type") == "string":
+        content = content if isinstance(content, str) else json.dumps(value, ensure_ascii=False)
+    answer = Answer(
+        content=content,
+        artifact=artifact,
+        source=Source.IMAGINED,
+        confidence=0.0,
+        changes=tuple(escaped(dict(change)) for change in changes),
+        why=reason,
+    )
+    broken = form.breaks(answer) if form is not None else None
+    if broken is not None:
+        raise NotSerializable(f"the answer does not have the form of {spec.name}'s answers: {broken}")
+    return answer

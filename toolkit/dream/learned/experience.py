@@ -1,4 +1,4 @@
-"""Experience model that learned: it decides the calls that recordings and mined rules leave open.
+"""Experience model that learned: it decides the calls that recordings and programs leave open.
 
 Asked behind the chain, before any model that reasons. What it is told holds no id, so equal questions come
 up all the time: each is put to the model once. The answer is written by code (`deciding`); where code
@@ -20,18 +20,17 @@ from dreamgym_kit.dream.learned.deciding import (
     question_of,
 )
 from dreamgym_kit.dream.learned.vocabulary import LearnedCheckpoint
+from dreamgym_kit.dream.observed import answer_of
+from dreamgym_kit.dream.programs.collections import RecordedCalls
+from dreamgym_kit.dream.programs.dreaming import ProgramAnswer, ProgramEpisode
+from dreamgym_kit.dream.programs.experience import Programs, ProgramTracker
+from dreamgym_kit.dream.programs.trust import MadeUpNames
+from dreamgym_kit.dream.programs.values import SeenStep
 from dreamgym_kit.dream.recorded import abstention
-from dreamgym_kit.dream.state.dreaming import Knowledge, Told, consider, follow
-from dreamgym_kit.dream.state.history import OFF_RECORD, HistoryStep, RecordedEpisode
-from dreamgym_kit.dream.state.observed import answer_of
-from dreamgym_kit.dream.state.values import spell
-from dreamgym_kit.dream.state.views import State
-from dreamgym_kit.dream.state.worlds import start
-from dreamgym_kit.dream.state_tracker import StateTracker, TrackedEpisode, environment_of
 from dreamgym_kit.dream.structured_output import CountedEndpoint
 from dreamgym_kit.errors import EndpointError
 from dreamgym_kit.interfaces import ChatEndpoint, Situation
-from dreamgym_kit.serialization import JsonValue, escaped_args, is_exact
+from dreamgym_kit.serialization import JsonValue, is_exact
 from dreamgym_kit.types import Answer, Call, Source
 
 _MAX_WORDS = 48  # tokens of a decision; whoever says more says nothing that can be read
@@ -47,7 +46,7 @@ class LearnedExperience:
     Args:
         endpoint: where the model answers: a model directory in this process, or a server of it.
         learned: what lies beside its weights.
-        following: the state that it decides in; the chain's own, where there is one.
+        programs: what tells it the facts and writes its answers; the chain's own, where there is one.
         threshold: 0..1, the calibrated support below which it abstains.
     """
 
@@ -58,11 +57,11 @@ class LearnedExperience:
         endpoint: ChatEndpoint,
         learned: LearnedCheckpoint,
         *,
-        following: StateTracker,
+        programs: ProgramTracker,
         threshold: float = 0.5,
     ) -> None:
         self._endpoint, self._learned = endpoint, learned
-        self._following, self._threshold = following, threshold
+        self._programs, self._threshold = programs, threshold
         self._memo: OrderedDict[str, Words] = OrderedDict()
         self._lock = threading.Lock()
         self.requests = 0  # questions that were put to the model
@@ -73,36 +72,34 @@ class LearnedExperience:
         """See `ExperienceModel.answer`."""
         if not is_exact(dict(call.args)):
             return abstention("arguments that were cut short are not decided on")
-        with self._following.lock:
-            knowledge = self._following.knowledge(situation.tenant)
-            followed = self._following.follow(situation)
-            args = followed.renaming.symbolic(escaped_args(call.args))
-            question = question_of(self._learned.vocabulary, knowledge, followed.state, call.tool, args)
+        vocabulary = self._learned.vocabulary
+        with self._programs.lock:
+            dream, args = self._programs.before(call, situation)
+            question = question_of(vocabulary, dream, call.tool, args, situation.spoken)
         if question is None:
             return abstention(f"the learned model knows nothing of {call.tool}")
         try:
             words = await self.words(question.text, situation)
         except EndpointError as error:  # not kept: a later call may be luckier
             return abstention(f"the learned model gave no answer: {error}")
-        with self._following.lock:
+        with self._programs.lock:
+            self._programs.before(call, situation)  # made-up ids depend on the call, not on who came between
             try:
-                made = decided(
-                    self._learned.vocabulary, knowledge, question, *words, environment_of(situation)
-                )
+                made = decided(vocabulary, dream, question, *words)
             except Undecided as error:
                 return abstention(f"learned: {error}")
-            return self._answered(call, situation, made, followed)
+        return self._answered(call, made)
 
     async def decide(
-        self, knowledge: Knowledge, state: State, tool: str, args: Mapping[str, JsonValue], world: str
+        self, dream: ProgramEpisode, tool: str, args: Mapping[str, JsonValue]
     ) -> LearnedDecision | None:
-        """What it makes of a call in a state, whatever the support; None where that comes to nothing."""
-        question = question_of(self._learned.vocabulary, knowledge, state, tool, args)
+        """What it makes of a call in an episode, whatever the support; None where that comes to nothing."""
+        question = question_of(self._learned.vocabulary, dream, tool, args)
         if question is None:
             return None
         words = await self.words(question.text)
         try:
-            return decided(self._learned.vocabulary, knowledge, question, *words, world)
+            return decided(self._learned.vocabulary, dream, question, *words)
         except Undecided:
             return None
 
@@ -136,20 +133,13 @@ class LearnedExperience:
         """0..1: the share of such decisions that were right on worlds that the model had not seen."""
         return self._learned.calibration.support(tool, made.basis, made.probability)
 
-    def _answered(
-        self, call: Call, situation: Situation, made: LearnedDecision, followed: TrackedEpisode
-    ) -> Answer:
+    def _answered(self, call: Call, made: LearnedDecision) -> Answer:
         support = round(self.support(call.tool, made), 4)
         if support < self._threshold:
             return abstention(f"the learned model: confidence {support:.2f}, required {self._threshold:.2f}")
         because = ", ".join(f"{name} is {word}" for name, word in made.choice.why) or "nothing that is known"
-        like = Answer(
-            source=Source.MODEL,
-            confidence=support,
-            why=f"learned: {made.choice.outcome}, because {because}",
-            changes=tuple(followed.concrete(claim._asdict(), situation, call) for claim in made.claims),
-        )
-        return answer_of(followed.concrete(made.seen, situation, call), like)
+        why = f"learned: {made.choice.outcome}, because {because}"
+        return answer_of(made.wrap(made.out), Answer(source=Source.MODEL, confidence=support, why=why))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,46 +148,42 @@ class Tried:
 
     Attributes:
         step: the call and its true answer.
-        mined: the best that recordings and rules say, whatever its support; None where they say nothing.
+        mined: the best that recordings and programs say, whatever its confidence; None for nothing.
         made: what the model decided, whatever its support; None where that came to nothing.
+        mined_exact, made_exact: whether each is the true answer, up to made-up ids.
     """
 
-    step: HistoryStep
-    mined: Told | None
+    step: SeenStep
+    mined: ProgramAnswer | None
     made: LearnedDecision | None
-
-    @property
-    def mined_exact(self) -> bool:
-        """Whether the mined answer is the true one."""
-        return self.mined is not None and spell(self.mined.seen) == spell(self.step.seen)
-
-    @property
-    def made_exact(self) -> bool:
-        """Whether the model's answer is the true one."""
-        return self.made is not None and spell(self.made.seen) == spell(self.step.seen)
+    mined_exact: bool
+    made_exact: bool
 
 
 async def tried(
     model: LearnedExperience,
-    knowledge: Knowledge,
-    episodes: Iterable[RecordedEpisode],
+    programs: Programs,
+    episodes: Iterable[RecordedCalls],
     *,
     unseen: bool = False,
 ) -> list[Tried]:
-    """Ask every call of these episodes, in symbols for made-up ids; `unseen`: their worlds are unknown."""
+    """Ask every call of these episodes after the true answers; `unseen`: their worlds are unknown."""
     tries: list[Tried] = []
     for episode in episodes:
-        state = (
-            State({}, OFF_RECORD)
-            if unseen
-            else start(knowledge.pool, knowledge.models, episode.world, without=episode.id)
-        )
+        dream = ProgramEpisode(programs.model, "" if unseen else episode.world, programs.trust, episode.id)
         for step in episode.steps:
-            options, _ = consider(knowledge, state, episode.world, step.tool, step.args)
-            made = await model.decide(knowledge, state, step.tool, step.args, episode.world)
-            tries.append(Tried(step, options[0] if options else None, made))
-            state = follow(knowledge, state, step)
+            mined = dream.consider(step.tool, step.args)
+            made = await model.decide(dream, step.tool, step.args)
+            right = (_is_exact(answer, step, dream) for answer in (mined, made))
+            tries.append(Tried(step, mined, made, *right))
+            dream.observe(step)
     return tries
+
+
+def _is_exact(answer: ProgramAnswer | LearnedDecision | None, step: SeenStep, dream: ProgramEpisode) -> bool:
+    if answer is None or answer.ok != step.ok:
+        return False
+    return MadeUpNames().equal(answer.out, step.out, dream.made_up)
 
 
 def calibrated(tries: Iterable[Tried]) -> Calibrator:

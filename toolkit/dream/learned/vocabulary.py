@@ -1,12 +1,12 @@
 """The closed words that calls, facts and decisions are told in: fixed when a model is taught, kept beside it.
 
-    order.status packed => ok set order.status cancelled
+    order_id<args.order_id>.status packed => ok
 
-is a decision: why, what became of the call, and what it changed. One line of words, so that a model whose
+is a decision: why, and what became of the call. One line of words, so that a model whose
 tokens are these words says it in ten tokens, and any other model can say it as well.
 
 A fact is worth a word where its values are few and recur in several worlds; a number goes into the steps
-between the cuts that the mined tree of its tool uses. What is open (ids, names, amounts) has no word, and is
+between the cuts that tell its tool's outcomes apart. What is open (ids, names, amounts) has no word, and is
 said only by what code compares it with. A value that was never seen is "other".
 """
 
@@ -20,25 +20,18 @@ import msgspec
 
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.dream.calibration import Calibrator
-from dreamgym_kit.dream.decision import MAX_CHANGES
-from dreamgym_kit.dream.learned.facts import Facts
-from dreamgym_kit.dream.state.values import MISSING, add, as_number
+from dreamgym_kit.dream.json_values import as_number
 from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.serialization import JsonValue
 
 OK = "ok"
 """The outcome of a call that went well; failures are "refused_1", "refused_2" ... of their tool."""
 OTHER = "other"
-OPEN = "~"
-"""Where a change's new value is none of a few and none that an argument tells: code tells it, or nobody."""
-POINTERS = ("plus:", "minus:", "arg:")
-"""A change's new value told by an argument: what was there with it added or taken away, or the argument."""
-
-ARROW, SET, UNKNOWN = "=>", "set", "unknown"
-MARKS = (ARROW, SET, UNKNOWN, OPEN, OTHER)
+ARROW, UNKNOWN = "=>", "unknown"
+MARKS = (ARROW, UNKNOWN, OTHER)
 MAX_WHY = 3
 LEARNED_FILE = "learned.json"
-FORM = 1
+FORM = 2  # 1: decisions on facts of an older form, with changes
 _MAX_BYTES = 4_000_000
 _GAP = re.compile(r"\s+")
 
@@ -73,12 +66,10 @@ class ToolWords:
     Attributes:
         facts: by name, in the order in which they are told.
         refusals: the forms of its failures (`facts.form_of_failure`), the commonest first.
-        changes: by changed fact ("order.status"), the words for its new value.
     """
 
     facts: Mapping[str, FactWords] = field(default_factory=dict)
     refusals: tuple[str, ...] = ()
-    changes: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
 
     def outcome(self, form: str | None) -> str | None:
         """The word for an outcome: `form` of a failure, None of a success; None for one that has no word."""
@@ -104,7 +95,7 @@ class Vocabulary:
 
     tools: Mapping[str, ToolWords] = field(default_factory=dict)
 
-    def record(self, tool: str, facts: Facts) -> tuple[str, ...]:
+    def record(self, tool: str, facts: Mapping[str, JsonValue]) -> tuple[str, ...]:
         """A call as it is told: the tool, then each fact that has words, as name and value.
 
         Raises:
@@ -126,8 +117,6 @@ class Vocabulary:
             for name, words in known.facts.items():
                 yield from (name, *words.words())
             yield from (OK, *(f"refused_{place}" for place in range(1, len(known.refusals) + 1)))
-            for name, values in known.changes.items():
-                yield from (name, *values)
 
 
 class UnreadableDecision(ValueError):
@@ -140,15 +129,10 @@ class CallDecision:
 
     why: tuple[tuple[str, str], ...]
     outcome: str
-    changes: tuple[tuple[str, str], ...] | None = ()  # None: nobody looked what it changed
 
     def words(self) -> tuple[str, ...]:
-        """As it is said; what nobody knows of its changes is left out."""
-        words = [word for pair in self.why for word in pair]
-        words += [ARROW, self.outcome]
-        for name, value in self.changes or ():
-            words += [SET, name, value]
-        return tuple(words)
+        """As it is said."""
+        return (*(word for pair in self.why for word in pair), ARROW, self.outcome)
 
 
 def read_decision(text: str) -> CallDecision:
@@ -164,18 +148,9 @@ def read_decision(text: str) -> CallDecision:
     before, after = words[:place], words[place + 1 :]
     if len(before) % 2 or len(before) > 2 * MAX_WHY:
         raise UnreadableDecision(f"before '{ARROW}' stand at most {MAX_WHY} pairs, not {len(before)} words")
-    if not after or len(after) % 3 != 1:
-        raise UnreadableDecision(
-            f"after '{ARROW}' stand an outcome and '{SET}' with name and value, or no '{SET}'"
-        )
-    changes = [after[at : at + 3] for at in range(1, len(after), 3)]
-    wrong = next((change[0] for change in changes if change[0] != SET), None)
-    if wrong is not None:
-        raise UnreadableDecision(f"'{wrong}' stands where '{SET}' should")
-    if len(changes) > MAX_CHANGES:
-        raise UnreadableDecision(f"a call changes at most {MAX_CHANGES} facts, not {len(changes)}")
-    why = tuple((before[at], before[at + 1]) for at in range(0, len(before), 2))
-    return CallDecision(why, after[0], tuple((name, value) for _, name, value in changes))
+    if len(after) != 1:
+        raise UnreadableDecision(f"after '{ARROW}' stands one outcome, not {len(after)} words")
+    return CallDecision(tuple(zip(before[::2], before[1::2], strict=True)), after[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,27 +174,6 @@ def value_word(value: JsonValue) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return _GAP.sub("_", "null" if value is None else str(value)) or "empty"
-
-
-def pointed(word: str, args: Mapping[str, JsonValue], old: object) -> object:
-    """The value that a word with an argument in it stands for; MISSING where something it needs is not known.
-
-    `old`: what the fact was before; MISSING where nobody knows.
-    """
-    sign, _, name = word.partition(":")
-    if name not in args:
-        return MISSING
-    if sign == "arg":
-        return args[name]
-    if old is MISSING:
-        return MISSING
-    value: object = add(old, args[name], -1 if sign == "minus" else 1)
-    return value
-
-
-def is_pointed(word: str) -> bool:
-    """Whether a word tells a value by an argument."""
-    return word.startswith(POINTERS)
 
 
 def step_word(cuts: tuple[float, ...], place: int) -> str:
@@ -260,6 +214,11 @@ def read_learned(folder: Path) -> LearnedCheckpoint:
         raise UserError(f"{file}: is no JSON ({error}); take the directory as it was written") from None
     if not isinstance(data, dict) or data.get("form") != FORM:
         form = data.get("form") if isinstance(data, dict) else None
+        if form == 1:
+            raise UserError(
+                f"{file}: this model was trained on facts of an older form, which nothing tells it any more; "
+                "distil it again: python -m dreamgym_kit.recipes.nano experience OUT"
+            )
         raise UserError(f"{file}: form {form!r} is not {FORM}, which this version reads; teach it anew")
     try:
         known = msgspec.convert(data["calibration"], _CalibrationRecord)

@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from dreamgym_kit.dream.programs.environment_fields import ENVIRONMENT, VALUE, EnvironmentFields
 from dreamgym_kit.dream.programs.values import (
     UNKNOWN,
     SeenStep,
@@ -83,6 +84,12 @@ class RecordedCalls(NamedTuple):
     id: str
     world: str
     steps: tuple[SeenStep, ...]
+    number: int = 0  # its place among all recorded episodes: a newer one tells how its world is now
+
+
+def is_record(collection: str) -> bool:
+    """Whether a collection is of records: neither answers of one read nor a field of the environment."""
+    return not collection.startswith((VIEW, ENVIRONMENT))
 
 
 def args_key(args: Mapping[str, JsonValue]) -> JsonValue:
@@ -103,6 +110,7 @@ class Collections:
         arg_refs, field_refs: by (tool, argument) and (collection, field), whose record it names.
         arg_fields: by (tool, argument), (collection, field) where it names a record by another unique field.
         arg_maps: by (tool, argument), (collection, path) of the map whose keys it takes.
+        environment: what answers show of the environment itself.
     """
 
     def __init__(self, reads: frozenset[str], episodes: Sequence[RecordedCalls]) -> None:
@@ -129,6 +137,11 @@ class Collections:
         self._find_lists(steps)
         structured = {*self.documents, *self.projections, *self.lists}
         self.views = {tool for tool in steps if tool in reads and tool not in structured}
+        recorded = {*self.documents, *self.projections, *self.lists}
+        self.environment = EnvironmentFields(
+            [(one.world, [step for step in one.steps if step.tool not in recorded]) for one in episodes],
+            reads,
+        )
         self._find_shapes(steps)
         self._find_references(episodes)
 
@@ -150,7 +163,10 @@ class Collections:
         view = Fact(VIEW + tool, args_key(args), {"": [step.ok, out]}, True)
         if step.ok and tool in self.lists:
             return [*self._listed(tool, out), view]
-        return [view] if tool in self.views else []
+        shown = [
+            Fact(ENVIRONMENT + name, "", {VALUE: value}, True) for name, value in self.environment.shown(step)
+        ]
+        return [view, *shown] if tool in self.views else shown
 
     def _listed(self, tool: str, out: JsonValue) -> Iterator[Fact]:
         for site in self.lists[tool]:
@@ -395,7 +411,7 @@ class Collections:
                 if is_key(item):
                     seen.args[step.tool, name].add((world, value_key(item)))
         for fact in self.facts(step):
-            if fact.collection.startswith(VIEW):
+            if not is_record(fact.collection):
                 continue
             seen.keys[fact.collection].add((world, value_key(fact.key)))
             for name, value in self.flat(fact.collection, fact.fields):

@@ -12,6 +12,7 @@ from msgspec import Struct
 from dreamgym_kit.dream.programs.scope import Scope
 from dreamgym_kit.dream.programs.values import (
     UNKNOWN,
+    figure,
     is_number,
     is_scalar,
     known,
@@ -123,6 +124,8 @@ class In(Condition, frozen=True):
         value, others = scope.get(self.name, UNKNOWN), scope.get(self.of, UNKNOWN)
         if value is UNKNOWN or not isinstance(others, (list, dict)):
             return UNKNOWN
+        if isinstance(value, str):
+            return value in others
         keys = {value_key(one) for one in others}
         return all(value_key(one) in keys for one in (value if isinstance(value, list) else [value]))
 
@@ -167,8 +170,10 @@ class InRange(Condition, frozen=True):
         span = self.high - self.low
         if isinstance(value, str) and value.isdecimal():
             value = int(value)
-        inside = is_number(value) and self.low - span <= value <= self.high + span
-        return inside and (value > 0 or self.low <= 0)
+        number = figure(value)
+        if number is None or not self.low - span <= number <= self.high + span:
+            return False
+        return number > 0 or self.low <= 0
 
 
 class HeardBefore(Condition, frozen=True):
@@ -244,4 +249,4 @@ def kind_of(value: object) -> str:
 
 def _number(scope: Scope, of: str | float) -> float | None:
     value = scope.get(of, UNKNOWN) if isinstance(of, str) else of
-    return value if is_number(value) else None
+    return figure(value)

@@ -2,17 +2,19 @@
 
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from dreamgym_kit.dream.observed import Wrap
 from dreamgym_kit.dream.programs.collections import VIEW, WHOLE, Document, Projection, RowKey, args_key
-from dreamgym_kit.dream.programs.effects import Keep
+from dreamgym_kit.dream.programs.effects import Assign, Effect, Keep
+from dreamgym_kit.dream.programs.environment_fields import ENVIRONMENT, FIELD, VALUE, are_related, made_of
 from dreamgym_kit.dream.programs.model import Model, OutcomeForm, ToolProgram, most_common
 from dreamgym_kit.dream.programs.queries import Find, ask
 from dreamgym_kit.dream.programs.records import WorldState
 from dreamgym_kit.dream.programs.scope import Scope
 from dreamgym_kit.dream.programs.trees import TreeNode, has_grounds, leaf_of
-from dreamgym_kit.dream.programs.trust import FEW, NEAR, Trust, lower_bound
+from dreamgym_kit.dream.programs.trust import FEW, NEAR, SUSPECTED, Trust, lower_bound
 from dreamgym_kit.dream.programs.values import (
     GONE,
     UNKNOWN,
@@ -21,7 +23,6 @@ from dreamgym_kit.dream.programs.values import (
     is_clock,
     value_key,
 )
-from dreamgym_kit.dream.state.wrapping import Wrap
 from dreamgym_kit.serialization import JsonValue
 
 _HEX = re.compile(r"[0-9a-f]*\d[0-9a-f]*$")
@@ -41,6 +42,7 @@ class Proposed(NamedTuple):
     kind: str  # what sort of answer: each is trusted by itself
     rows: tuple[RowKey, ...]  # the records that it rests on
     share: float = 1.0  # of recorded calls that stood like this one, how many had this outcome
+    writes: frozenset[str] = frozenset()  # the tools whose writes these records went through
 
 
 class ProgramAnswer(NamedTuple):
@@ -63,6 +65,7 @@ class ProgramAnswer(NamedTuple):
 _BECAUSE = {
     "row": "the record that it names is known",
     "view": "the same question was answered before",
+    "fields": "what earlier answers show of the environment",
     "absent": "the record that it names is known to be gone",
     "nested": "the record stands in another one",
     "everywhere": "the same question has the same answer in every world",
@@ -89,6 +92,7 @@ class ProgramEpisode:
         self.state = WorldState(model.collections, model.base, world)
         self.made_up: set[JsonValue] = set()
         self.asked: set[RowKey] = set()  # views, in this episode
+        self.proposed: list[Proposed] = []  # for the last call: each kind of answer is measured by itself
         self.seed(repr(seed))
 
     def seed(self, seed: str) -> None:
@@ -100,42 +104,30 @@ class ProgramEpisode:
         if tool not in self.model.tools:
             return None
         program = self.model.tools[tool]
-        scope = self.model.scope(self.state, tool, args)
-        scope.maker = self._make_up
-        proposed = self._proposed(program, tool, dict(args), scope)
+        scope = self.scope(tool, args)
+        proposals = (
+            self._of_environment(program, tool, args, scope),
+            self._proposed(program, tool, dict(args), scope),
+        )
+        written = frozenset(write for write, _ in self.state.line)
+        self.proposed = [
+            one._replace(writes=written if one.rows else frozenset()) for one in proposals if one is not None
+        ]
+        proposed = max(self.proposed, key=lambda one: self._confidence(tool, one), default=None)
         if proposed is None or proposed.kind.startswith("view:"):
             proposed = self._told_everywhere(tool, args) or proposed
         if proposed is None:
             return None
-        confidence = proposed.share
-        if tool in self.model.declared and "|" in proposed.kind:  # not what is repeated from reads
-            confidence = min(confidence, _DECLARED)
-        elif self.trust is not None and proposed.kind != EVERYWHERE:
-            confidence = self.trust.confidence(tool, proposed.kind, confidence)
-        resting = [self.state.confidence[row] for row in proposed.rows if row in self.state.confidence]
         wrap = program.wraps.get(proposed.ok, _as_it_is)
         for row in proposed.rows if proposed.kind == "view" else ():
             wrap = self.model.base.wraps.get((self.state.world, row), wrap)
-        return ProgramAnswer(proposed.ok, proposed.out, min([confidence, *resting]), proposed.kind, wrap)
+        return ProgramAnswer(proposed.ok, proposed.out, self._confidence(tool, proposed), proposed.kind, wrap)
 
-    def is_outdated(self, tool: str, args: Mapping[str, JsonValue]) -> bool:
-        """Whether earlier answers to this read are outdated.
-
-        They are if this episode changed the record or list in an unknown way, or if the answer is a time of
-        day, which changes without any call.
-        """
-        collections = self.model.collections
-        if tool not in collections.reads:
-            return False
-        record = collections.documents.get(tool) or collections.projections.get(tool)
-        if record is not None and record.key_arg in args:
-            row = (record.collection, value_key(args[str(record.key_arg)]))
-            return row in self.state.changed and self.state.at(row) is None
-        row = (VIEW + tool, value_key(args_key(args)))
-        view = self.state.at(row)
-        if isinstance(view, dict):
-            return is_clock(view[""][1]) and row in self.asked
-        return tool in collections.lists and row in self.state.changed
+    def scope(self, tool: str, args: Mapping[str, JsonValue]) -> Scope:
+        """What a call can see; values can be made up in it."""
+        scope = self.model.scope(self.state, tool, args)
+        scope.maker = self.make_up
+        return scope
 
     def observe(self, step: SeenStep, confidence: float | None = None) -> None:
         """A call was answered, by whomever. `confidence`: of an answer that was itself dreamt."""
@@ -163,6 +155,20 @@ class ProgramEpisode:
                 elif state.at(fact.row) is None:
                     state.put(fact.collection, fact.key, fact.fields, fact.whole, confidence)
         model.note(state, step)
+
+    def changed(self, changes: Iterable[Mapping[str, JsonValue]], confidence: float) -> None:
+        """A model said which fields its answer changed: `{"entity", "field", "value"}` each.
+
+        Records with this key are changed where they have the field; what nobody knows stays unknown.
+        """
+        for change in changes:
+            key, field = change.get("entity"), str(change.get("field"))
+            for collection, fields in self.model.collections.fields.items():
+                row = self.state.at((collection, value_key(key)))
+                if isinstance(row, dict) and field in row and field in fields:
+                    new = {field: change.get("value")}
+                    self.state.put(collection, key, new, whole=False, confidence=confidence)
+                    self._forget_lists({collection})
 
     def _doubt(self, step: SeenStep, scope: Scope, confidence: float) -> None:
         """Cap the confidence of records that a write would have changed, if its refusal was simulated."""
@@ -215,16 +221,93 @@ class ProgramEpisode:
         if tool in collections.views or tool in collections.lists:
             row = (VIEW + tool, value_key(args_key(args)))
             view = self.state.at(row)
-            if isinstance(view, dict):
+            if isinstance(view, dict) and not self._is_forgotten(tool, args):
                 ok, out = view[""]
                 if is_clock(out) and row in self.asked:
                     return None
-                return Proposed(ok, out, "view" + self._own(row) + self._since(VIEW + tool), (row,))
+                return Proposed(ok, out, "view" + self._own(row) + self._since(tool, args), (row,))
         if program.query is not None:
             asked = ask(program.query, self.state, scope, args)
             if asked is not None:
                 return Proposed(True, asked.out, asked.kind, asked.rows)
         return None if tool in collections.lists else self._by_tree(program, tool, scope, "read", args)
+
+    def _confidence(self, tool: str, proposed: Proposed) -> float:
+        confidence = proposed.share
+        if tool in self.model.declared and "|" in proposed.kind:  # not what is repeated from reads
+            confidence = min(confidence, _DECLARED)
+        elif self.trust is not None and proposed.kind != EVERYWHERE:
+            confidence = self.trust.confidence(tool, proposed.kind, confidence, proposed.writes)
+        known = self.state.confidence
+        return min([confidence, *(known[row] for row in proposed.rows if row in known)])
+
+    def _of_environment(
+        self, program: ToolProgram, tool: str, args: Mapping[str, JsonValue], scope: Scope
+    ) -> Proposed | None:
+        """An answer made of fields of the environment alone, as they are or as a write leaves them."""
+        fields = self.model.collections.environment
+        if tool in self.model.declared:
+            return None
+        if tool in self.model.writes:
+            paths, effects = fields.written.get(tool, ()), program.effects
+            leaf = leaf_of(program.tree, scope) if program.accounts_for(args) else None
+            form = most_common(leaf)[0] if leaf is not None else None
+            if form is None or not form[0] or self._breaks_a_law(program, form, scope):
+                return None
+            collections = self.model.collections
+            if any(
+                (tool, name) in collections.arg_refs or (tool, name) in collections.arg_fields
+                for name in args
+            ):
+                return None  # it is about that record
+            if not program.unread.isdisjoint(args) and self.model.things(tool, args) not in program.given:
+                return None  # every argument is accounted for
+        else:
+            paths, effects = fields.forms.get((tool, value_key(dict(args))), ()), None
+            view = self.state.row(VIEW + tool, args_key(args))
+            if isinstance(view, dict) and not self.state.line and not self.state.broken:
+                return None  # nothing was written since this very question was answered
+        names = [fields.names[tool, path] for path in paths]
+        rows = tuple((ENVIRONMENT + name, value_key("")) for name in names)
+        said = {}
+        for path, name, row in zip(paths, names, rows, strict=True):
+            known = self.state.at(row)
+            value = known.get(VALUE, UNKNOWN) if isinstance(known, dict) else UNKNOWN
+            said[path] = value if effects is None else _becomes(effects.get(FIELD + name), value, scope)
+        if not said or UNKNOWN in said.values():
+            return None
+        kind = "fields" + self._since_fields(tool, args, names) + ":written" * (effects is not None)
+        return Proposed(True, made_of(said), kind, rows)
+
+    def _since_fields(self, tool: str, args: Mapping[str, JsonValue], names: list[str]) -> str:
+        """What is known of this episode's writes and these fields: none, what each does to them, or not."""
+        if not self.state.line and not self.state.broken:
+            return ""
+        written = {write for write, _ in self.state.line}
+        unknown = {
+            write
+            for write in written
+            if any(self.model.tools[write].effect_on(FIELD + name) is None for name in names)
+        }
+        return self._examined(unknown, tool, args, names) or ":since"
+
+    def _examined(
+        self, unknown: set[str], tool: str, args: Mapping[str, JsonValue], names: Sequence[str] = ()
+    ) -> str:
+        """Return a mark if nobody saw whether these writes change an answer; another if names suggest so."""
+        about = (tool, *(value for value in args.values() if isinstance(value, str)), *names)
+        if any(
+            are_related(f"{write} {' '.join(self.model.tools[write].heard)}", *about) for write in unknown
+        ):
+            return SUSPECTED
+        return ":unexamined" if unknown or self.state.broken else ""
+
+    def _is_forgotten(self, tool: str, args: dict[str, JsonValue]) -> bool:
+        """Whether a write of this episode changed a field that this read shows, and nobody knows how."""
+        fields = self.model.collections.environment
+        paths = fields.forms.get((tool, value_key(args)), ())
+        rows = ((ENVIRONMENT + fields.names[tool, path], value_key("")) for path in paths)
+        return any(row in self.state.changed and not self.state.changed[row] for row in rows)
 
     def _told_everywhere(self, tool: str, args: Mapping[str, JsonValue]) -> Proposed | None:
         """Return the answer of other worlds, if it is the same in all."""
@@ -258,6 +341,8 @@ class ProgramEpisode:
         if record is GONE:
             absent = self._absent(program, args)
             return None if absent is None else Proposed(*absent, "absent" + self._own(row), (row,))
+        if row in self.state.changed:
+            return None  # a write may have changed it, nobody knows how: it is not unheard of
         inside = self._in_a_map(tool, where, args)
         if inside is not None:
             return Proposed(True, inside, "nested", ())
@@ -269,14 +354,13 @@ class ProgramEpisode:
             return _CHANGED
         return ":since" if self.state.line or self.state.broken else ""
 
-    def _since(self, view: str) -> str:
+    def _since(self, tool: str, args: Mapping[str, JsonValue]) -> str:
         """What is known of the writes since a view was answered: none, seen to leave it alone, or nothing."""
         if not self.state.line and not self.state.broken:
             return ""
-        written = {tool for tool, _ in self.state.line}
-        kept = (self.model.tools[tool].views.get(view, (0, 0)) for tool in written)
-        sure = not self.state.broken and all(same >= 2 and not changed for same, changed in kept)
-        return ":kept" if sure else ":unexamined"
+        kept = {write: self.model.tools[write].views.get(VIEW + tool, (0, 0)) for write, _ in self.state.line}
+        unknown = {write for write, (same, changed) in kept.items() if same < 2 or changed}
+        return self._examined(unknown, tool, args) or ":kept"
 
     def _absent(self, program: ToolProgram, args: Mapping[str, JsonValue]) -> tuple[bool, JsonValue] | None:
         """How the tool says that there is no such record."""
@@ -376,7 +460,7 @@ class ProgramEpisode:
         for row in self.state.rows_of(view):
             self.state.changed[row] = None
 
-    def _make_up(self, like: str) -> JsonValue:
+    def make_up(self, like: str) -> JsonValue:
         """A value in the form of a recorded one."""
         digits = _HEX.search(like)
         is_hex = digits and len(digits[0]) >= 5 and re.search("[a-f]", digits[0])
@@ -390,6 +474,13 @@ class ProgramEpisode:
         )
         self.made_up.add(made)
         return made
+
+
+def _becomes(effect: Effect | None, value: Any, scope: Scope) -> Any:
+    """A field of the environment after a write, from what it was."""
+    if isinstance(effect, Assign):
+        return effect.fields[VALUE](scope.child({"old": value}))
+    return value if isinstance(effect, Keep) else UNKNOWN
 
 
 def _as_it_is(out: JsonValue) -> JsonValue:

@@ -7,12 +7,14 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from dreamgym_kit.dream.programs.collections import VIEW, WHOLE
+from dreamgym_kit.dream.programs.environment_fields import FIELD, VALUE
 from dreamgym_kit.dream.programs.forms import Program
-from dreamgym_kit.dream.programs.scope import Scope
+from dreamgym_kit.dream.programs.scope import RESULT, Scope
 from dreamgym_kit.dream.programs.synthesis import direct, edited_map, explain
-from dreamgym_kit.dream.programs.values import GONE, UNKNOWN, same, value_key
+from dreamgym_kit.dream.programs.values import GONE, UNKNOWN, ValueKey, is_scalar, same, value_key
 
 _MAX_SIGHTS = 80
+_BY_CHANCE = 0.05  # how likely a field has the same value after each write although none set it
 _DELETED = 0.6  # share of sights that find a record gone
 
 
@@ -37,7 +39,7 @@ class Delete(Struct, frozen=True, tag=True):
 
 
 class Forget(Struct, frozen=True, tag=True):
-    """A view changes, nobody knows how."""
+    """A view, or a field of the environment, changes; nobody knows how."""
 
     seen: int
 
@@ -207,6 +209,58 @@ def _view_effect(sights: Sequence[Sighting]) -> Effect:
         if form:
             return Rewrite(form, False, len(whole))
     return Forget(len(sights))
+
+
+def learn_field_effect(
+    field: str, sights: Sequence[Sighting], at_start: Counter[ValueKey], *, shown: bool
+) -> Effect | None:
+    """What a write does to a field of the environment; None where it cannot be told.
+
+    Args:
+        field: its name.
+        sights: of the field after the write.
+        at_start: values that worlds begin with, each with the number of worlds.
+        shown: whether the write's own answers show the field.
+    """
+    there = [sight for sight in sights[:_MAX_SIGHTS] if VALUE in sight.after]
+    known = [sight for sight in there if isinstance(sight.before, dict) and VALUE in sight.before]
+    values = Counter(value_key(sight.after[VALUE]) for sight in there)
+    changed = any(not same(sight.before[VALUE], sight.after[VALUE]) for sight in known)
+    if not changed and there:
+        value, fresh = values.most_common(1)[0][0], len(there) - len(known)
+        usual = (at_start[value] + 1) / (at_start.total() + 2)  # share of worlds that begin with this value
+        is_set = len(values) == 1 and fresh > 1 and usual**fresh <= _BY_CHANCE
+        if known and not is_set:
+            return Keep(len(known))
+        if len(values) == 1 and not is_set:
+            return Keep(0) if shown and at_start else None
+    form = _becomes(field, there, known, with_answer=changed)
+    if form:
+        return Assign({VALUE: form}, (), None, len(there))
+    if known or not there:
+        return Forget(len(there)) if there else None
+    scalars = all(is_scalar(sight.after[VALUE]) for sight in there)
+    return Keep(0) if shown and scalars else None  # it varies, and not with the call: it was so before
+
+
+def _becomes(
+    field: str, there: Sequence[Sighting], known: Sequence[Sighting], *, with_answer: bool
+) -> Program | None:
+    """What a field of the environment becomes, if possible without what the write's answer says."""
+    ending = field.removeprefix(FIELD).rpartition(".")[2].partition("@")[0]
+    for left_out in [(field, RESULT), (field,)] if with_answer else [(field, RESULT)]:
+        for some in (there, known):
+            pairs = [
+                (
+                    sight.scope.child({"old": sight.before[VALUE]} if sight in known else {}, left_out),
+                    sight.after[VALUE],
+                )
+                for sight in some
+            ]
+            form = explain(pairs, ending) if len(pairs) > 1 else None
+            if form:
+                return form
+    return None
 
 
 def learn_insert(key_field: str | None, made: Sequence[tuple[Scope, Any, Mapping[str, Any]]]) -> Insert:

@@ -30,7 +30,7 @@ class Everywhere(NamedTuple):
     shared: int
 
 
-def told_everywhere(episodes: Iterable[RecordedCalls], writes: frozenset[str]) -> dict[str, Everywhere]:
+def constant_answers(episodes: Iterable[RecordedCalls], writes: frozenset[str]) -> dict[str, Everywhere]:
     """Return the answers of each tool that recordings show to be such a read."""
     heard: dict[tuple[str, ValueKey], dict[ValueKey, tuple[_Told, set[str]]]] = defaultdict(dict)
     for episode in episodes:

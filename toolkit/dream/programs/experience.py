@@ -18,10 +18,10 @@ from dreamgym_kit.dream.programs.rules_files import Contradiction, ToolRules, co
 from dreamgym_kit.dream.programs.scope import Parameters
 from dreamgym_kit.dream.programs.trust import CurvePoint, Trust, measure
 from dreamgym_kit.dream.programs.values import step_of, without_defaults
-from dreamgym_kit.dream.state.history import HistoryStep, RecordedEpisode, recordings
-from dreamgym_kit.dream.state.history import step_of as history_step
+from dreamgym_kit.dream.recorded_episodes import HistoryStep, RecordedEpisode, recordings
+from dreamgym_kit.dream.recorded_episodes import step_of as history_step
 from dreamgym_kit.interfaces import Situation
-from dreamgym_kit.serialization import escaped_args
+from dreamgym_kit.serialization import JsonValue, escaped_args
 from dreamgym_kit.types import Answer, Call, Source, ToolSpec, Transition
 
 CRAWL = "crawl:"
@@ -89,25 +89,29 @@ class ProgramTracker:
             self._programs[tenant] = replace(mined, asking=asking, secrets=SecretUses(rows))
         return self._programs[tenant]
 
-    def consider(self, call: Call, situation: Situation) -> tuple[ProgramAnswer | None, bool]:
-        """Return a program's prediction for a call, at any confidence, and whether older answers expired.
-
-        None if no program predicts an answer.
-        """
-        programs = self.programs(situation.tenant)
-        if call.tool in programs.asking:
-            return None, False
-        args = without_defaults(escaped_args(call.args), _defaults(programs.model.parameters, call.tool))
+    def consider(self, call: Call, situation: Situation) -> ProgramAnswer | None:
+        """A program's prediction for a call, at any confidence; None where no program has one."""
+        if call.tool in self.programs(situation.tenant).asking:
+            return None
         try:
-            dream = self._follow(programs, situation)
-            dream.seed(f"{situation.environment} {situation.after} {call.key}")
-            return dream.consider(call.tool, args), dream.is_outdated(call.tool, args)
+            dream, args = self.before(call, situation)
+            return dream.consider(call.tool, args)
         except Exception as error:  # noqa: BLE001  other sources answer all the same
             _warn(f"No program answers {call.tool} in episode {situation.episode}", error)
-            return None, False
+            return None
 
-    def _follow(self, programs: Programs, situation: Situation) -> ProgramEpisode:
+    def before(self, call: Call, situation: Situation) -> tuple[ProgramEpisode, dict[str, JsonValue]]:
+        """The episode as a call meets it, and the call's arguments as programs see them.
+
+        What is made up next depends on the call and its situation alone.
+        """
+        dream = self.follow(situation)
+        dream.seed(f"{situation.environment} {situation.after} {call.key}")
+        return dream, without_defaults(escaped_args(call.args), _defaults(dream.model.parameters, call.tool))
+
+    def follow(self, situation: Situation) -> ProgramEpisode:
         """The episode after its history, from where it was followed to last time."""
+        programs = self.programs(situation.tenant)
         key = (situation.tenant, str(situation.environment), situation.episode)
         followed = self._episodes.get(key)
         if followed is None or not followed.precedes(situation.history):
@@ -147,8 +151,12 @@ class _Followed:
             # what a fault says is no fact; a write that went through under it has changed something unseen
             if entry.answer.unanswered or took_effect(entry.answer):
                 self.dream.unseen(step.tool, step.args)
+                self.dream.changed(entry.answer.changes, entry.answer.confidence)
             return
         self.dream.observe(step, None if entry.answer.source in _REAL else entry.answer.confidence)
+        if entry.effect.changes_environment and entry.answer.timed_out:  # it may be done all the same
+            self.dream.unseen(step.tool, step.args)
+        self.dream.changed(entry.answer.changes, entry.answer.confidence)
 
 
 def learn(
@@ -167,12 +175,8 @@ def learn(
     writes = frozenset(step.tool for step in steps if step.writes)
     teaching: list[RecordedCalls] = []
     crawled: list[RecordedCalls] = []
-    for episode in episodes:
-        calls = RecordedCalls(
-            episode.id,
-            episode.world,
-            tuple(step_of(step, _defaults(parameters, step.tool)) for step in episode.steps),
-        )
+    for number, episode in enumerate(episodes):
+        calls = seen_calls(episode, parameters, number)
         only_reads = not any(step.writes for step in episode.steps)
         crawl = only_reads and (episode.id.startswith(CRAWL) or len(calls.steps) >= _CRAWLED)
         (crawled if crawl else teaching).append(calls)
@@ -181,6 +185,14 @@ def learn(
     trust = measure(tried, parameters, writes, crawled)
     model, rejected = _with_rules(model, rules or {}, teaching)
     return Programs(model, trust, rejected=rejected)
+
+
+def seen_calls(
+    episode: RecordedEpisode, parameters: Mapping[str, Parameters], number: int = 0
+) -> RecordedCalls:
+    """A recorded episode as programs see it; of two episodes, the one with the higher `number` is newer."""
+    steps = (step_of(step, _defaults(parameters, step.tool)) for step in episode.steps)
+    return RecordedCalls(episode.id, episode.world, tuple(steps), number)
 
 
 def _with_rules(

@@ -3,7 +3,9 @@
 Programs are plain data: a person reads and corrects them, and they are written to files as they are.
 """
 
+import math
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any
 
 from msgspec import Struct
@@ -12,6 +14,7 @@ from dreamgym_kit.dream.programs.conditions import Condition
 from dreamgym_kit.dream.programs.scope import Scope, element_names
 from dreamgym_kit.dream.programs.values import (
     UNKNOWN,
+    figure,
     is_number,
     is_scalar,
     known,
@@ -19,6 +22,8 @@ from dreamgym_kit.dream.programs.values import (
     value_key,
 )
 from dreamgym_kit.serialization import JsonValue
+
+_MAX_PLACES = 15  # a float has no more
 
 
 class Program(Struct, frozen=True, tag_field="form", tag=str.lower):
@@ -87,7 +92,7 @@ class Arithmetic(Program, frozen=True):
 
     def __call__(self, scope: Scope) -> Any:
         left, right = self.left(scope), self.right(scope)
-        return OPERATIONS[self.op](left, right) if is_number(left) and is_number(right) else UNKNOWN
+        return operate(self.op, left, right)
 
 
 class Linear(Program, frozen=True):
@@ -98,8 +103,9 @@ class Linear(Program, frozen=True):
     whole: bool = False  # whether it is a whole number each time
 
     def __call__(self, scope: Scope) -> Any:
-        values = [scope.get(name, UNKNOWN) for name, _ in self.terms]
-        if not all(is_number(value) for value in values):
+        numbers = [figure(scope.get(name)) for name, _ in self.terms]
+        values = [number for number in numbers if number is not None]
+        if len(values) < len(numbers):
             return UNKNOWN
         factors = {factor for _, factor in self.terms}
         if len(self.terms) > 1 and len(factors) == 1:  # one factor before the bracket, as code writes it
@@ -109,6 +115,19 @@ class Linear(Program, frozen=True):
                 factor * value for (_, factor), value in zip(self.terms, values, strict=True)
             )
         return int(total) if self.whole and total == int(total) else round(total, 2)
+
+
+class Decimals(Program, frozen=True):
+    """A number as a text with so many decimals ("43.80"); half a unit goes to the even digit."""
+
+    of: Program
+    places: int
+
+    def __call__(self, scope: Scope) -> Any:
+        value = figure(self.of(scope))
+        if value is None or not math.isfinite(value) or not 0 <= self.places <= _MAX_PLACES:
+            return UNKNOWN
+        return f"{Decimal(str(value)):.{self.places}f}"
 
 
 class Text(Program, frozen=True):
@@ -315,7 +334,7 @@ class Fields(Program, frozen=True):
     def __call__(self, scope: Scope) -> Any:
         out: dict[str, JsonValue] = {}
         for field, form in self.fields:
-            rests_on = isinstance(form, (Linear, Arithmetic, Apply, Get, Switch, If)) and out
+            rests_on = isinstance(form, (Linear, Arithmetic, Decimals, Apply, Get, Switch, If)) and out
             value = form(scope.child(sibling_names(out)) if rests_on else scope)
             if value is UNKNOWN:
                 return UNKNOWN
@@ -371,3 +390,16 @@ OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "*": lambda left, right: left * right,
     "abs-": lambda left, right: abs(left - right),
 }
+
+
+def operate(op: str, left: object, right: object) -> Any:
+    """The result of an operation; UNKNOWN unless both are numbers or decimal texts.
+
+    With a text it is exact, as code that keeps amounts as texts computes, and not off by a rounding error.
+    """
+    one, other = figure(left), figure(right)
+    if one is None or other is None:
+        return UNKNOWN
+    if (isinstance(left, str) or isinstance(right, str)) and math.isfinite(one) and math.isfinite(other):
+        return float(OPERATIONS[op](Decimal(str(left)), Decimal(str(right))))
+    return OPERATIONS[op](one, other)

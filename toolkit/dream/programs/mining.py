@@ -11,7 +11,14 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dreamgym_kit.dream.programs.collections import VIEW, Collections, Fact, RecordedCalls, RowKey
+from dreamgym_kit.dream.programs.collections import (
+    VIEW,
+    Collections,
+    Fact,
+    RecordedCalls,
+    RowKey,
+    is_record,
+)
 from dreamgym_kit.dream.programs.conditions import Condition, Example, In, Is, Same, SameOr
 from dreamgym_kit.dream.programs.effects import (
     Assign,
@@ -20,9 +27,11 @@ from dreamgym_kit.dream.programs.effects import (
     Sighting,
     is_view,
     learn_effect,
+    learn_field_effect,
     learn_insert,
 )
-from dreamgym_kit.dream.programs.everywhere import told_everywhere
+from dreamgym_kit.dream.programs.environment_fields import ENVIRONMENT, FIELD, VALUE, are_related
+from dreamgym_kit.dream.programs.everywhere import constant_answers
 from dreamgym_kit.dream.programs.forms import MadeUp, Program
 from dreamgym_kit.dream.programs.model import NUMBERED, CounterValue, Model, outcome_form
 from dreamgym_kit.dream.programs.queries import Listing, learn_query
@@ -46,6 +55,7 @@ from dreamgym_kit.dream.programs.values import (
 from dreamgym_kit.serialization import JsonValue
 
 _PASSES = 3
+_NEVER_MATTERS = 6  # answers that an argument left alike, before it counts as one that decides nothing
 _MAX_CALLS, _MAX_EXAMPLES = 300, 60  # of one tool's tree, of one outcome's program
 _MAX_TEXTS = 12  # outcomes of one tool; more are texts of all kinds
 _MAX_CHOICES, _EACH_CHOICE = 12, 4  # values of an argument, and how often each was given on average
@@ -106,6 +116,7 @@ class _Found(NamedTuple):
     mixed: dict[tuple[str, str], list[Sighting]]  # after several
     inserts: dict[tuple[str, str], list[tuple[Scope, Any, Mapping[str, Any]]]]
     views: dict[str, Counter[tuple[str, bool]]]  # by write: (view, whether it was left as it was)
+    unclear: dict[str, list[tuple[list[_Pending], Any]]]  # by field of the environment: after several writes
 
 
 class _Miner:
@@ -116,14 +127,15 @@ class _Miner:
         writes: frozenset[str],
         only_worlds: Sequence[RecordedCalls],
     ) -> None:
-        self.episodes, self.everything = episodes, [*episodes, *only_worlds]
+        self.episodes = episodes
+        self.everything = sorted([*episodes, *only_worlds], key=lambda episode: episode.number)
         tools = {step.tool for episode in self.everything for step in episode.steps}
         self.model = Model(parameters, writes, Collections(frozenset(tools - writes), self.everything))
 
     def mine(self) -> Model:
         self._learn_wraps()
         self._learn_counters()
-        self.model.everywhere = told_everywhere(self.everything, self.model.writes)
+        self.model.everywhere = constant_answers(self.everything, self.model.writes)
         for number in range(_PASSES):
             self.model.base = self._base(number)
             found = self._walk(number)
@@ -137,7 +149,7 @@ class _Miner:
 
     def _find_unread(self) -> None:
         """Arguments in the form of a key or a code that decide nothing here: they may have to be right."""
-        for tool in sorted(self.model.writes & set(self.model.tools)):
+        for tool in sorted(self.model.tools):
             program = self.model.tools[tool]
             laws_of_two = [
                 law for held in program.laws.values() for law in held if isinstance(law, (Same, SameOr, In))
@@ -149,18 +161,32 @@ class _Miner:
                 if of == tool
             }
             calls = [step for one in self.episodes for step in one.steps if step.tool == tool and step.ok]
+            names = is_code if tool in self.model.writes else is_thing  # a read's arguments say what of
             program.unread = frozenset(
                 name
                 for name in program.heard - refs
                 if not re.search(rf"\bargs\.{re.escape(name)}\b", text)
-                and all(is_code(step.args[name]) for step in calls if name in step.args)
+                and all(names(step.args[name]) for step in calls if name in step.args)
+                and not (tool not in self.model.writes and self._never_matters(tool, name))
             )
             program.given = (
                 {self.model.things(tool, step.args) for step in calls} if program.unread else set()
             )
 
+    def _never_matters(self, tool: str, name: str) -> bool:
+        """Whether recorded reads differ in this argument alone, several times, and never in the answer."""
+        answers: dict[tuple[str, ValueKey], dict[ValueKey, ValueKey]] = defaultdict(dict)
+        for one in self.episodes:
+            for step in one.steps:
+                if step.tool == tool and name in step.args:
+                    others = {key: value for key, value in step.args.items() if key != name}
+                    asked = answers[one.world, value_key(others)]
+                    asked.setdefault(value_key(step.args[name]), value_key([step.ok, step.out]))
+        alike = [values.values() for values in answers.values() if len(values) > 1]
+        return all(len(set(values)) == 1 for values in alike) and sum(map(len, alike)) >= _NEVER_MATTERS
+
     def _learn_wraps(self) -> None:
-        for episode in self.everything:
+        for episode in [*self.episodes, *self.everything]:  # a crawl's answers are often empty
             for step in episode.steps:
                 self.model.tools[step.tool].wraps.setdefault(step.ok, step.wrap)
 
@@ -215,13 +241,17 @@ class _Miner:
                     wrote = wrote or step.ok
                     if told is not None and step.ok:
                         told.write(step)
+                        kept = told.of_start(step, self.model.collections.facts(step))
+                        kept = [fact for fact in kept if fact.collection.startswith(ENVIRONMENT)]
+                        base.add(episode.world, episode.id, kept, step.wrap, is_first=False)
                     continue
                 facts = self.model.collections.facts(step)
                 if told is not None:
-                    base.add(episode.world, episode.id, told.of_start(step, facts), step.wrap)
+                    start = told.of_start(step, facts)
+                    base.add(episode.world, episode.id, start, step.wrap, is_first=not wrote)
                     told.state.observe(facts)
                 elif not wrote:
-                    base.add(episode.world, episode.id, facts, step.wrap)
+                    base.add(episode.world, episode.id, facts, step.wrap, is_first=True)
         self._find_whole_lists(base)
         return base
 
@@ -270,7 +300,12 @@ class _Miner:
 
     def _walk(self, number: int) -> _Found:
         found = _Found(
-            defaultdict(list), defaultdict(list), defaultdict(list), defaultdict(list), defaultdict(Counter)
+            defaultdict(list),
+            defaultdict(list),
+            defaultdict(list),
+            defaultdict(list),
+            defaultdict(Counter),
+            defaultdict(list),
         )
         for tool in self.model.tools.values():
             tool.absent.clear()
@@ -283,15 +318,58 @@ class _Miner:
         for program in tools.values():
             program.effects, program.inserts, program.views = {}, {}, {}
         for key in sorted({*found.sights, *found.mixed}):
-            tools[key[0]].effects[key[1]] = _effect(
-                found.sights[key], found.mixed[key], of_view=is_view(key[1])
-            )
+            if key[1].startswith(FIELD):
+                effect = self._field_effect(*key, [*found.sights[key], *found.mixed[key]])
+            else:
+                effect = _effect(found.sights[key], found.mixed[key], of_view=is_view(key[1]))
+            tools[key[0]].effects[key[1]] = effect
+        for collection, unclear in found.unclear.items():
+            self._eliminate(FIELD + collection.removeprefix(ENVIRONMENT), unclear)
         for (tool, collection), made in found.inserts.items():
             key_field = self.model.collections.key_fields.get(collection)
             tools[tool].inserts[collection] = learn_insert(key_field, made)
         for tool, counts in found.views.items():
             for view in {view for view, _ in counts}:
                 tools[tool].views[view] = (counts[view, True], counts[view, False])
+
+    def _field_effect(self, tool: str, prefix: str, sights: list[Sighting]) -> Effect | None:
+        name = prefix.removeprefix(FIELD)
+        starts = Counter(
+            value_key(told[0].fields[VALUE])
+            for (_, collection), records in self.model.base.told.items()
+            if collection == ENVIRONMENT + name
+            for told in records.values()
+        )
+        return learn_field_effect(prefix, sights, starts, shown=self._shows(tool, prefix))
+
+    def _eliminate(self, prefix: str, unclear: list[tuple[list[_Pending], Any]]) -> None:
+        """Of several writes, the one that set a field explains most sights, and all that it came before."""
+        while unclear:
+            found: list[tuple[int, bool, bool, str, Effect]] = []
+            for tool in sorted({one.tool for pending, _ in unclear for one in pending}):
+                program = self.model.tools[tool]
+                some = [
+                    Sighting([one for one in pending if one.tool == tool][-1].scope, None, fields)
+                    for pending, fields in unclear
+                    if any(one.tool == tool for one in pending)
+                ]
+                effect = (
+                    self._field_effect(tool, prefix, some) if program.effects.get(prefix) is None else None
+                )
+                if isinstance(effect, Keep) and all(pending[-1].tool == tool for pending, _ in unclear):
+                    program.effects[prefix] = effect
+                elif isinstance(effect, Assign):
+                    shown = self._shows(tool, prefix)
+                    found.append((len(some), shown, are_related(tool, prefix), tool, effect))
+            if not found:
+                return
+            *_, tool, effect = max(found, key=lambda one: one[:4])
+            self.model.tools[tool].effects[prefix] = effect
+            unclear = [one for one in unclear if all(pending.tool != tool for pending in one[0])]
+
+    def _shows(self, tool: str, prefix: str) -> bool:
+        names = self.model.collections.environment.names.items()
+        return any(of == tool and FIELD + name == prefix for (of, _), name in names)
 
     def _learn_outcomes(self, tool: str, calls: list[_Call]) -> None:
         mined, writes = self.model.tools[tool], tool in self.model.writes
@@ -373,7 +451,8 @@ class _Beginning:
         for prefix, (collection, key) in scope.rows.items():
             if not isinstance(tool.effect_on(prefix), Keep):
                 self.touched.add((collection, value_key(key)))
-        self.touched |= {fact.row for fact in self.model.collections.facts(step)}
+        told = self.model.collections.facts(step)
+        self.touched |= {fact.row for fact in told if is_record(fact.collection)}
         self.inserted |= set(tool.inserts)
         self.views |= {view for view, (_, changed) in tool.views.items() if changed}
 
@@ -437,12 +516,15 @@ class _Walk:
         if self.pending.get(row):
             pending = self.pending.pop(row)
             alone = len({one.place for one in pending}) == 1
-            for one in self._blamed(pending, fact.fields):
+            blamed = self._blamed(pending, fact.fields)
+            if not blamed and fact.collection.startswith(ENVIRONMENT):
+                self.found.unclear[fact.collection].append((pending, fact.fields))
+            for one in blamed:
                 prefix = re.sub(r"(<item\.[^>]*>)\d+$", r"\1", one.prefix)
                 (self.found.sights if alone else self.found.mixed)[one.tool, prefix].append(
                     Sighting(one.scope, one.before, fact.fields)
                 )
-        elif row not in self.pending and self.acts and not is_view(fact.collection):
+        elif row not in self.pending and self.acts and is_record(fact.collection):
             told = self.model.base.told.get((self.episode.world, fact.collection), {})
             new = before is None or (self.number and row in self.state.made)
             maker = self._maker(fact) if new and row not in told else None
@@ -484,14 +566,18 @@ class _Walk:
     def _act(self, place: int, step: SeenStep, scope: Scope, facts: Sequence[Fact]) -> None:
         after = self.model.after_names(scope, step)
         told = {fact.row for fact in facts}
-        for row in told:
-            self.pending.pop(row, None)
+        for fact in facts:
+            if is_record(fact.collection):
+                self.pending.pop(fact.row, None)
         for prefix, (collection, key) in scope.rows.items():
             row = (collection, value_key(key))
-            if row not in told:
+            if row not in told or not is_record(collection):
                 before = self.state.at(row)
                 before = dict(before) if isinstance(before, dict) else before
                 self.pending[row].append(_Pending(place, step.tool, prefix, after, before))
+        for fact in facts:
+            if fact.collection.startswith(ENVIRONMENT):  # the answer itself shows what the write did
+                self._seen(place, fact)
         self.acts.append(_Act(step.tool, after, step, place))
         self.model.write(self.state, step, after, told, real=True)
 

@@ -2,11 +2,13 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from dreamgym_kit.dream.programs.collections import VIEW, WHOLE, Collections, RowKey
+from dreamgym_kit.dream.json_values import Path as Place
+from dreamgym_kit.dream.observed import Wrap
+from dreamgym_kit.dream.programs.collections import VIEW, WHOLE, Collections, RowKey, is_record
 from dreamgym_kit.dream.programs.conditions import Condition
 from dreamgym_kit.dream.programs.effects import (
     Assign,
@@ -18,11 +20,12 @@ from dreamgym_kit.dream.programs.effects import (
     Rewrite,
     is_view,
 )
+from dreamgym_kit.dream.programs.environment_fields import FIELD
 from dreamgym_kit.dream.programs.everywhere import Everywhere
-from dreamgym_kit.dream.programs.forms import Program
+from dreamgym_kit.dream.programs.forms import Fields, Get, ListOf, MadeUp, MakeRecord, Program
 from dreamgym_kit.dream.programs.queries import Query
 from dreamgym_kit.dream.programs.records import Base, WorldState
-from dreamgym_kit.dream.programs.scope import Parameters, Scope, scope_of
+from dreamgym_kit.dream.programs.scope import RESULT, Parameters, Scope, scope_of
 from dreamgym_kit.dream.programs.trees import Tree, TreeLeaf
 from dreamgym_kit.dream.programs.trust import NEAR, lower_bound
 from dreamgym_kit.dream.programs.values import (
@@ -38,7 +41,6 @@ from dreamgym_kit.dream.programs.values import (
     shape_of,
     value_key,
 )
-from dreamgym_kit.dream.state.wrapping import Wrap
 from dreamgym_kit.serialization import JsonValue
 
 OutcomeForm = tuple[bool, Any]
@@ -204,7 +206,7 @@ class Model:
             isinstance(effect, Keep)
             for tool in self.tools.values()
             for other, effect in tool.effects.items()
-            if (">." in other) == (">." in prefix) and not is_view(other)
+            if (">." in other) == (">." in prefix) and not (is_view(other) or other.startswith(FIELD))
         ]
         return lower_bound(sum(kept) + 1, len(kept) + 2, NEAR)
 
@@ -231,7 +233,7 @@ class Model:
         understood = told | {
             (collection, value_key(key))
             for prefix, (collection, key) in scope.rows.items()
-            if not is_view(collection) and tool.effect_on(prefix) is not None
+            if is_record(collection) and tool.effect_on(prefix) is not None
         }
         state.written.append((step.tool, self.things(step.tool, step.args), frozenset(understood)))
         for view in tool.views:
@@ -284,7 +286,7 @@ class Model:
             kept, changed = tool.views.get(collection, (0, 0))
             if not real and (changed or not kept):
                 state.changed[row_key] = None
-        elif isinstance(row, dict) and not real:
+        elif isinstance(row, dict) and not real and is_record(collection):  # of fields, kinds of answers tell
             sure = min(state.confidence.get(row_key, 1.0), self.staying(prefix))
             state.confidence[row_key] = sure
 
@@ -365,7 +367,10 @@ class Model:
     def note(self, state: WorldState, step: SeenStep) -> None:
         """A call was made; what comes later may rest on it."""
         state.heard.update(value_key(value) for value in leaves(step.out) if is_thing(value))
-        if not step.ok or step.tool not in self.writes:
+        if step.tool not in self.writes:
+            return
+        if not step.ok:
+            state.refused.append((step.tool, self.things(step.tool, step.args)))
             return
         done = (step.tool, value_key(step.args))
         state.line = (*state.line, done)
@@ -377,9 +382,9 @@ class Model:
 
     def after_names(self, scope: Scope, step: SeenStep) -> Scope:
         """A write's scope with its answer, from which its effects are made."""
-        names: dict[str, Any] = {"result": step.out}
+        names: dict[str, Any] = {RESULT: step.out}
         if isinstance(step.out, dict):
-            names |= {f"result.{name}": value for name, value in step.out.items()}
+            names |= {f"{RESULT}.{name}": value for name, value in step.out.items()}
         return scope.child(names)
 
 
@@ -408,3 +413,25 @@ def most_common(leaf: TreeLeaf) -> tuple[OutcomeForm, int, int]:
     """The most frequent outcome at a leaf, how often it was seen, and all that were seen."""
     (form, count), total = leaf.counts[0], sum(count for _, count in leaf.counts)
     return form, count, total
+
+
+def made_up_places(program: ToolProgram | None) -> frozenset[Place]:
+    """Where a tool's successes have ids that it makes up."""
+    says = program.says.items() if program is not None else ()
+    return frozenset(place for (ok, _), form in says if ok and form is not None for place in _places(form))
+
+
+def _places(form: Program, path: Place = ()) -> Iterator[Place]:
+    if isinstance(form, MadeUp) or (isinstance(form, Get) and form.names[0].startswith("next.")):
+        yield path
+    elif isinstance(form, MakeRecord):
+        for field, inner in form.fields.items():
+            yield from _places(inner, (*path, field))
+        for field, (inner, _) in form.optional.items():
+            yield from _places(inner, (*path, field))
+    elif isinstance(form, Fields):
+        for field, inner in form.fields:
+            yield from _places(inner, (*path, field))
+    elif isinstance(form, ListOf):
+        for place, inner in enumerate(form.items):
+            yield from _places(inner, (*path, place))

@@ -4,9 +4,9 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from dreamgym_kit.dream.observed import Wrap
 from dreamgym_kit.dream.programs.collections import VIEW, WHOLE, Collections, Fact, RowKey
 from dreamgym_kit.dream.programs.values import GONE, UNKNOWN, ValueKey, same, value_key
-from dreamgym_kit.dream.state.wrapping import Wrap
 from dreamgym_kit.serialization import JsonValue
 
 
@@ -17,6 +17,7 @@ class BaseFact(NamedTuple):
     key: JsonValue
     fields: Mapping[str, Any]
     whole: bool
+    is_first: bool  # whether the episode had written nothing at all
 
 
 class Base:
@@ -34,12 +35,12 @@ class Base:
         self.heard: dict[tuple[str, ValueKey], set[str]] = defaultdict(set)
         """Episodes by (world, value): an answer contained the value, or a successful call received it."""
 
-    def add(self, world: str, episode: str, facts: Sequence[Fact], wrap: Wrap) -> None:
-        """An episode was told this."""
+    def add(self, world: str, episode: str, facts: Sequence[Fact], wrap: Wrap, *, is_first: bool) -> None:
+        """An episode was told this; newer episodes come later."""
         for fact in facts:
             if fact.collection.startswith(VIEW):
-                self.wraps.setdefault((world, fact.row), wrap)
-            told = BaseFact(episode, fact.key, fact.fields, fact.whole)
+                self.wraps[world, fact.row] = wrap
+            told = BaseFact(episode, fact.key, fact.fields, fact.whole, is_first)
             self.told[world, fact.collection].setdefault(fact.row, []).append(told)
             self._merged.pop((world, fact.row), None)
             for field, rows in self._having.get((world, fact.collection), {}).items():
@@ -70,14 +71,16 @@ class Base:
 
 
 def _merged(told: Sequence[BaseFact]) -> dict[str, Any] | None:
-    """The first sight of each field."""
+    """The newest sight of each field; one from before any write counts more than one from after some."""
     got: dict[str, Any] | None = None
-    for one in told:
-        if got is None:
-            got = {WHOLE: one.whole, **one.fields}
-            continue
-        for name, value in one.fields.items():
-            got.setdefault(name, value)
+    whole: frozenset[str] = frozenset()
+    for one in sorted(told, key=lambda sight: sight.is_first):
+        got = got or {WHOLE: False}
+        if one.whole:
+            for name in whole.difference(one.fields):  # it had that field once
+                got.pop(name, None)
+            whole = frozenset(one.fields)
+        got |= one.fields
         got[WHOLE] = got[WHOLE] or one.whole
     return got
 
@@ -91,6 +94,7 @@ class WorldState:
         last: by (tool, argument), what the last write that went well was given.
         line: those writes in their order.
         written: those writes, each with the things that it named and the records with a known change.
+        refused: the writes that failed, each with the things that it named.
         heard: the things that this episode's answers named.
         made: records made in this episode.
         lost: keys and names of deleted records.
@@ -110,6 +114,7 @@ class WorldState:
         self.tainted: set[str] = set()
         self.confidence: dict[RowKey, float] = {}
         self.written: list[tuple[str, frozenset[ValueKey], frozenset[RowKey]]] = []
+        self.refused: list[tuple[str, frozenset[ValueKey]]] = []
         self.heard: set[ValueKey] = set()
         self.broken = False  # a write was not understood: recordings of this line of writes are no proof
         self._known: dict[RowKey, dict[str, Any] | None] = {}

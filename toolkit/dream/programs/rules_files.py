@@ -5,7 +5,7 @@ recording contradicts it: then a warning names the recording, and the mined prog
 """
 
 import tomllib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -62,12 +62,12 @@ class Contradiction(NamedTuple):
     world: str
     episode: str
     step: int  # from 1
-    said: JsonValue
+    predicted: JsonValue
     recorded: JsonValue
 
     def describe(self) -> str:
         """Return the recording and both answers, on one line."""
-        rule, recorded = (str(value)[:_SHOWN] for value in (self.said, self.recorded))
+        rule, recorded = (str(value)[:_SHOWN] for value in (self.predicted, self.recorded))
         return f"call {self.step} of {self.episode} in {self.world}: rule {rule}, recorded {recorded}"
 
 
@@ -87,9 +87,20 @@ def read_file(file: Path) -> ToolRules:
         UserError: like `read_rules`.
     """
     try:
-        text = file.read_text("utf-8")
+        return read_text(file, file.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file}: {error}") from None
+
+
+def read_text(file: Path, text: str) -> ToolRules:
+    """Read the rules of one tool from a text; `file` names it in messages.
+
+    Raises:
+        UserError: like `read_rules`.
+    """
+    try:
         data = tomllib.loads(text)
-    except (OSError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{file}: {error}") from None
     return _Reader(file, text).rules(data)
 
@@ -298,3 +309,50 @@ def contradictions(model: Model, episodes: Sequence[RecordedCalls]) -> Iterator[
             if step.ok and step.tool in model.writes:
                 changed_by = step.tool if step.tool in model.declared else ""
             dream.observe(step)
+
+
+def uncontradicted(
+    mined: Model, drafts: Mapping[str, ToolRules], episodes: Sequence[RecordedCalls]
+) -> tuple[dict[str, ToolRules], dict[str, list[str]]]:
+    """Drop the parts of drafts that recordings contradict; a draft whole where no part explains that.
+
+    Returns:
+        The drafts that are left, and by tool what was dropped, each with the recording.
+    """
+    kept, dropped = dict(drafts), defaultdict[str, list[str]](list)
+
+    def first(of: Mapping[str, ToolRules]) -> Contradiction | None:
+        return next(contradictions(with_declared(mined, of), episodes), None) if of else None
+
+    while (found := first(kept)) is not None:
+        tool = found.tool
+        ways = (
+            (part, replace(kept[tool], program=left)) for part, left in _without_parts(kept[tool].program)
+        )
+        part, rest = next(
+            ((part, rest) for part, rest in ways if first({**kept, tool: rest}) != found), ("all", None)
+        )
+        dropped[tool].append(f"{part}: {found.describe()}")
+        if rest is None:
+            del kept[tool]
+        else:
+            text = as_file(rest.program, sorted(rest.arguments), writes=rest.writes)
+            kept[tool] = replace(rest, text=text)
+    return kept, dict(dropped)
+
+
+def _without_parts(program: ToolProgram) -> Iterator[tuple[str, ToolProgram]]:
+    """Each part of a program by name, with what is left without it."""
+    for form in program.says:
+        says = {other: answer for other, answer in program.says.items() if other != form}
+        yield f"outcomes.{form[1]}.answer", replace(program, says=says)
+    for prefix in program.effects:
+        effects = {other: effect for other, effect in program.effects.items() if other != prefix}
+        yield f"updates.{prefix}", replace(program, effects=effects)
+    for collection in program.inserts:
+        inserts = {other: insert for other, insert in program.inserts.items() if other != collection}
+        yield f"inserts.{collection}", replace(program, inserts=inserts)
+    if program.query is not None:
+        yield "query", replace(program, query=None)
+    if program.tree is not None:
+        yield "decides", replace(program, tree=None)

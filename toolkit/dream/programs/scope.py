@@ -1,6 +1,7 @@
 """The named values that a call can see: its arguments, the records they name, records those name, and so on.
 
 args.qty                                     an argument
+environment.engine.state                     a field of the environment itself
 order_id<args.order_id>.status               a field of the record that an argument names
 order_id<args.order_id>?                     whether there is such a record
 order_id<args.order_id>.user_id>user.email   a field of a record that a field names
@@ -18,12 +19,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dreamgym_kit.dream.programs.collections import VIEW, WHOLE, Path, args_key
+from dreamgym_kit.dream.programs.environment_fields import ENVIRONMENT, FIELD, VALUE
 from dreamgym_kit.dream.programs.records import WorldState
 from dreamgym_kit.dream.programs.values import (
     GONE,
     UNKNOWN,
     ValueKey,
     at_path,
+    figure,
     has_digits,
     is_key,
     is_number,
@@ -39,6 +42,8 @@ _MAX_NUMBERS = 60  # names that arithmetic is tried with; pairs of them are
 _ID_ENDINGS = ("id", "sku", "key")
 _AMOUNTS = ("price", "amount", "cost", "total", "qty", "quantity")
 _STATES = ("status", "state", "kind", "type")
+RESULT = "result"
+"""The name of a write's answer, from which its effects are made."""
 
 
 class Scope(dict[str, Any]):
@@ -51,7 +56,17 @@ class Scope(dict[str, Any]):
         heard: by argument that may name a thing, whether an earlier answer contained its value.
     """
 
-    __slots__ = ("_index", "_numbers", "heard", "items_of_args", "maker", "rows", "unseen")
+    __slots__ = (
+        "_extra",
+        "_index",
+        "_numbers",
+        "_parent",
+        "heard",
+        "items_of_args",
+        "maker",
+        "rows",
+        "unseen",
+    )
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
         super().__init__(values or {})
@@ -61,14 +76,21 @@ class Scope(dict[str, Any]):
         self.heard: dict[str, bool] = {}
         self.maker: Callable[[str], JsonValue] | None = None
         self._index: dict[ValueKey, list[str]] | None = None
+        self._parent: Scope | None = None
+        self._extra: Mapping[str, Any] = {}
         self._numbers: list[tuple[str, float]] | None = None
 
-    def child(self, extra: Mapping[str, Any]) -> "Scope":
-        """The same and more."""
+    def child(self, extra: Mapping[str, Any], left_out: tuple[str, ...] = ()) -> "Scope":
+        """The same and more, without the names that are left out and those of their parts."""
         scope = Scope(self)
+        for name in left_out:
+            for one in [one for one in self if one == name or one.startswith((f"{name}.", f"{name}<"))]:
+                del scope[one]
         scope.update({name: value for name, value in extra.items() if value is not UNKNOWN})
         scope.items_of_args, scope.rows, scope.unseen = self.items_of_args, self.rows, self.unseen
         scope.maker, scope.heard = self.maker, self.heard
+        if not left_out:
+            scope._parent, scope._extra = self, extra
         return scope
 
     def make_up(self, like: str) -> Any:
@@ -77,6 +99,9 @@ class Scope(dict[str, Any]):
 
     def names_of(self, value: object) -> list[str]:
         """The names that have this value."""
+        if self._parent is not None:
+            own = [name for name, one in self._extra.items() if same(one, value)]
+            return [*(name for name in self._parent.names_of(value) if name not in self._extra), *own]
         if self._index is None:
             self._index = {}
             for name, one in self.items():
@@ -88,9 +113,9 @@ class Scope(dict[str, Any]):
         """The numbers that something may be worked out of, the nearest first; no ids."""
         if self._numbers is None:
             found = [
-                (name, float(value))
+                (name, float(number))
                 for name, value in self.items()
-                if is_number(value)
+                if (number := figure(value)) is not None
                 and not (isinstance(value, int) and name.lower().endswith(("id", "number")))
             ]
             found.sort(key=lambda one: (one[0].count(">") + one[0].count("."), len(one[0])))
@@ -116,16 +141,12 @@ class Parameters:
         self.defaults: dict[str, JsonValue] = {
             name: one["default"] for name, one in given.items() if isinstance(one, dict) and "default" in one
         }
+        self.required = tuple(sorted(self.names - set(self.defaults)))  # those that have no default
 
     @classmethod
     def required_only(cls, names: frozenset[str]) -> "Parameters":
         """Of a tool without a schema: these are always given."""
         return cls({"properties": {name: {} for name in names}})
-
-    @property
-    def required(self) -> tuple[str, ...]:
-        """Those that have no default."""
-        return tuple(sorted(self.names - set(self.defaults)))
 
 
 def scope_of(
@@ -147,6 +168,7 @@ def scope_of(
         required = parameters[view].required if view in parameters else ()
         if all(name in args for name in required):
             build.add_row(VIEW + view, VIEW + view, args_key({name: args[name] for name in required}), 0)
+    build.add_environment()
     if writes:
         build.add_rows_like_the_call()
     build.add_done()
@@ -206,8 +228,25 @@ class _Builder:
         if collection.startswith(VIEW):
             ok, out = fields[""]
             scope[f"{prefix}.ok"] = ok
+            tops = self.collections.environment.tops(collection.removeprefix(VIEW))
             fields = out if isinstance(out, dict) else {"value": out}
+            fields = {name: value for name, value in fields.items() if name not in tops}
         self._add_fields(prefix, collection, (), fields, depth, 2)
+
+    def add_environment(self) -> None:
+        """The fields of the environment itself, as far as they are known."""
+        for name in self.collections.environment.all():
+            self.scope.rows[FIELD + name] = (ENVIRONMENT + name, "")
+            row = self.state.row(ENVIRONMENT + name, "")
+            if isinstance(row, dict) and VALUE in row:
+                self._add_fields(FIELD[:-1], ENVIRONMENT, (), {name: row[VALUE]}, 0, 2)
+        for path in self.collections.environment.written.get(self.tool, ()):
+            name = FIELD + self.collections.environment.names[self.tool, path]
+            value = self.scope.get(name)
+            for arg, given in self.args.items():  # limits are on what becomes of a figure
+                if is_number(value) and is_number(given):
+                    self.scope[f"sum(args.{arg},{name})"] = value + given
+                    self.scope[f"diff({name},args.{arg})"] = value - given
 
     def _add_fields(
         self, prefix: str, collection: str, path: Path, fields: Mapping[str, Any], depth: int, deep: int

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from dreamgym_kit.dream.programs.conditions import Example
+from dreamgym_kit.dream.programs.environment_fields import FIELD
 from dreamgym_kit.dream.programs.forms import (
     FUNCTIONS,
     OPERATIONS,
@@ -21,6 +22,7 @@ from dreamgym_kit.dream.programs.forms import (
     Arithmetic,
     Concat,
     Const,
+    Decimals,
     Drop,
     EditItems,
     Fields,
@@ -45,6 +47,8 @@ from dreamgym_kit.dream.programs.scope import Scope, element_names, is_id_text, 
 from dreamgym_kit.dream.programs.trees import candidates, cost
 from dreamgym_kit.dream.programs.values import (
     UNKNOWN,
+    decimal_places,
+    figure,
     has_digits,
     is_number,
     is_scalar,
@@ -60,6 +64,7 @@ _MAX_FIELDS = 60
 _MAX_ELEMENTS = 60  # of all lists of the examples, from which the form of one is learned
 _MARKS = "\ue000-\uf8ff"  # private characters: one stands for a whole argument
 _MADE_UP = re.compile(r"(id|_at|time|date|number|token|key|ref|no)$")
+_IDS = re.compile(r"(id|no|number)'", re.IGNORECASE)
 _TIME = re.compile(r"(_at|time|timestamp)$")
 
 Examples = Sequence[Example]
@@ -83,8 +88,8 @@ def explain(
     forms: list[Callable[[], Program | None]] = [
         partial(_by_function, examples, function, field) for function in functions
     ]
-    if arithmetic and kinds <= {int, float} and len(examples) >= 2:
-        forms.append(lambda: _numeric(examples))
+    if arithmetic and (kinds <= {int, float} or kinds == {str}) and len(examples) >= 2:
+        forms.append(lambda: _decimal_text(examples) if kinds == {str} else _numeric(examples))
     if kinds == {str}:
         forms.append(lambda: _text(examples))
     if len(distinct) <= 8 and len(examples) >= 6 and all(map(is_scalar, outs)):
@@ -102,7 +107,7 @@ def _named_or_constant(examples: Examples, field: str, *, alike: bool) -> Progra
     named = direct(examples, field)
     if not alike:
         return named
-    if named is not None and named.names[0].startswith(("count(", "len(")):
+    if named is not None and named.names[0].startswith(("count(", "len(", FIELD)):
         named = None
     return _constant(examples, named, field) or named
 
@@ -143,18 +148,9 @@ def _constant(examples: Examples, named: Get | None, field: str) -> Program | No
         if name.startswith("next.") and all(same(scope.get(name, UNKNOWN), out) for scope, _ in examples):
             return Get((name,))  # every episode began where the counter did
     if isinstance(out, str):
-        echo = _echo(examples, out)
+        echo = _echo(examples, out) or _argument(examples, out, field)
         if echo is not None:
             return echo
-        said = [
-            name
-            for name in examples[0][0]
-            if name.startswith(("args.", "item."))
-            and len(out) >= 2
-            and all(same(scope.get(name, UNKNOWN), out) for scope, out in examples)
-        ]
-        if said:
-            return Get((min(said, key=lambda name: name_cost(name, field)),))
     if named is not None:
         name = named.names[0]
         if len({value_key(scope[name]) for scope, _ in examples if name in scope}) == 1:
@@ -162,7 +158,31 @@ def _constant(examples: Examples, named: Get | None, field: str) -> Program | No
             if last == field or (name.startswith("args.") and isinstance(out, str) and len(examples) < 3):
                 return named
     small = is_scalar(out) or len(str(out)) <= 2
-    return Const(out) if small and (len(examples) >= 2 or named is None) else None
+    if not small or (len(examples) < 2 and named is not None):
+        return None
+    return _with_numbers(examples, out) or Const(out)
+
+
+def _argument(examples: Examples, out: str, field: str) -> Get | None:
+    """The argument that says this text in all examples."""
+    names = [
+        name
+        for name in examples[0][0]
+        if name.startswith(("args.", "item."))
+        and len(out) >= 2
+        and all(same(scope.get(name, UNKNOWN), out) for scope, _ in examples)
+    ]
+    return Get((min(names, key=lambda name: name_cost(name, field)),)) if names else None
+
+
+def _with_numbers(examples: Examples, out: JsonValue) -> Text | None:
+    """One text in all examples that holds a number that the call named each time."""
+    if not isinstance(out, str) or len(examples) < 2:
+        return None
+    parts = _fixed([scope for scope, _ in examples], out)
+    ties = (part for part in parts if isinstance(part, Tie))
+    numbers = any(isinstance(part, Apply) for part in parts) or any(has_digits(str(tie.of)) for tie in ties)
+    return Text(tuple(parts)) if numbers else None
 
 
 def _echo(examples: Examples, out: str) -> Text | None:
@@ -191,7 +211,9 @@ def _fixed(scopes: Sequence[Scope], text: str) -> list[str | Program]:
     parts: list[str | Program] = []
     for token in tokens(text):
         tied = _tied(scopes, token)
-        if tied is not None:
+        if isinstance(tied, Apply) and _IDS.search(repr(tied.to)):
+            parts.append(tied)  # the text names what the call names
+        elif tied is not None:
             parts.append(Tie(token, tied))
         elif parts and isinstance(parts[-1], str):
             parts[-1] += token
@@ -229,12 +251,25 @@ def _numeric(examples: Examples) -> Program | None:
     return _step(examples) or _two_numbers(examples) or _line(examples) or _weighted_sum(examples)
 
 
+def _decimal_text(examples: Examples) -> Decimals | None:
+    """A number that is worked out and written with a fixed number of decimals."""
+    places = {decimal_places(out) for _, out in examples}
+    numbers = [(scope, number) for scope, out in examples if (number := figure(out)) is not None]
+    some = places.pop() if len(places) == 1 else None
+    form = _numeric(numbers) if some is not None else None
+    if some is None or form is None:
+        return None
+    written = Decimals(form.to if isinstance(form, Apply) else form, some)
+    return written if _fits(written, examples) else None
+
+
 def _step(examples: Examples) -> Program | None:
     """A counter that goes up or down by one or two."""
     for name, _ in examples[0][0].numbers():
         if not name.startswith("old"):
             continue
-        steps = {round(out - scope[name], 6) for scope, out in examples if is_number(scope.get(name))}
+        olds = [(old, out) for scope, out in examples if (old := figure(scope.get(name))) is not None]
+        steps = {round(out - old, 6) for old, out in olds}
         if len(steps) == 1 and abs(step := steps.pop()) in (1, 2):
             return Arithmetic("+", Get((name,)), Const(int(step)))
     return None
@@ -298,7 +333,9 @@ def _agreed(form: Program, examples: Examples) -> int | None:
 
 def _line(examples: Examples) -> Linear | None:
     for name, _ in examples[0][0].numbers():
-        points = [(float(scope[name]), float(out)) for scope, out in examples if is_number(scope.get(name))]
+        points = [
+            (float(x), float(out)) for scope, out in examples if (x := figure(scope.get(name))) is not None
+        ]
         if len(points) < max(4, 0.8 * len(examples)) or len({x for x, _ in points}) < 3:
             continue
         (x1, y1), (x2, y2) = min(points), max(points)
@@ -317,14 +354,14 @@ def _weighted_sum(examples: Examples) -> Linear | None:
     names = [
         name
         for name, _ in examples[0][0].numbers()
-        if name.startswith("sibling.") and all(is_number(scope.get(name)) for scope, _ in examples)
+        if name.startswith("sibling.") and all(figure(scope.get(name)) is not None for scope, _ in examples)
     ]
     wanted = np.array([float(out) for _, out in examples])
     for size in (2, 3):
         if len(examples) < size + 4:
             break
         for some in itertools.combinations(names, size):
-            values = np.array([[float(scope[name]) for name in some] for scope, _ in examples])
+            values = np.array([[figure(scope[name]) for name in some] for scope, _ in examples])
             factors, *_ = np.linalg.lstsq(values, wanted, rcond=None)
             rounded = [round(float(factor), 3) for factor in factors]
             sums = np.round(values @ np.array(rounded), 2)
@@ -545,21 +582,22 @@ def _nearest(examples: Examples) -> str | None:
 def _seen_once(pairs: Examples) -> Program | None:
     """One sight of a change is enough where uneven figures add up: 62.0 + 2674.4 = 2736.4."""
     scope, out = pairs[0]
-    old = scope.get("old", UNKNOWN)
-    if not is_number(old) or not is_number(out):
+    old, new, places = figure(scope.get("old")), figure(out), decimal_places(out)
+    if old is None or new is None:
         return None
     good = sorted(
         (name_cost(name), op, name)
         for name, value in scope.numbers()
         if name != "old" and abs(value) >= 10 and value != int(value)
         for op in "+-"
-        if _close(OPERATIONS[op](old, value), out)
+        if _close(OPERATIONS[op](old, value), new)
     )
     if not good:
         return None
     op = good[0][1]
     names = tuple(name for _, other, name in good if other == op)[:6]
-    return Apply("round2", Arithmetic(op, Get(("old",)), Get(names)))
+    form = Arithmetic(op, Get(("old",)), Get(names))
+    return Apply("round2", form) if places is None else Decimals(form, places)
 
 
 def edited_map(pairs: Examples, field: str, depth: int) -> UpdateKey | None:
@@ -841,7 +879,7 @@ def record_with_gaps(examples: Examples, *, writes: bool) -> Fields | None:
 
 
 def _gap(pairs: Examples, name: str, turn: int, *, writes: bool) -> Program | None:
-    form = explain(pairs, name, 3, 1) if not turn or is_number(pairs[0][1]) else None
+    form = explain(pairs, name, 3, 1) if not turn or figure(pairs[0][1]) is not None else None
     if form is None and writes and is_made_up(name, [value for _, value in pairs]):
         return MadeUp(pairs[0][1])
     if form is None and not turn and all(isinstance(value, dict) for _, value in pairs):

@@ -31,12 +31,13 @@ from dreamgym_kit.dream.programs.conditions import (
     kind_of,
     text_shape,
 )
+from dreamgym_kit.dream.programs.environment_fields import FIELD
 from dreamgym_kit.dream.programs.scope import Scope, all_names, ending, is_id_text
 from dreamgym_kit.dream.programs.values import (
     UNKNOWN,
     ValueKey,
+    figure,
     has_digits,
-    is_number,
     is_scalar,
     is_thing,
     known,
@@ -126,7 +127,7 @@ def _is_ground(condition: Condition, told: bool, scope: Scope) -> bool:
     of_row = "<args." in text or "<item." in text or any(f"{prefix}?" in text for prefix in scope.rows)
     if isinstance(condition, Is):
         name = condition.name
-        return of_row or name.startswith("view:") or (told and name.startswith("args."))
+        return of_row or name.startswith(("view:", FIELD)) or (told and name.startswith("args."))
     if isinstance(condition, Less):
         return "args." in text or of_row or not isinstance(condition.left, str)
     if isinstance(condition, (Same, CountedIn, In, EachItem)):
@@ -158,7 +159,7 @@ def candidates(
 def _thinkable(scopes: Sequence[Scope], most: int, limits: Sequence[float]) -> Iterator[Condition]:
     names = all_names(list(scopes))
     for name, count in names.items():
-        if count < len(scopes) and not name.startswith("item."):
+        if count < len(scopes) and not name.startswith(("item.", FIELD)):
             yield Has(name)
         if name.startswith("args."):
             kinds = {kind_of(scope[name]) for scope in scopes if name in scope}
@@ -192,14 +193,12 @@ def _comparisons(
     numeric = [
         name
         for name in names
-        if any(is_number(scope.get(name)) for scope in scopes) and not name.lower().endswith(("id", "number"))
+        if any(figure(scope.get(name)) is not None for scope in scopes)
+        and not name.lower().endswith(("id", "number"))
     ][:40]
     for name in numeric:
         yield Less(name, 0)
-        if (
-            name.startswith("args.")
-            and len({scope[name] for scope in scopes if is_number(scope.get(name))}) > 1
-        ):
+        if name.startswith("args.") and len({figure(scope.get(name)) for scope in scopes} - {None}) > 1:
             yield Less(name, 1)
     counted = Counter(name for scope in scopes for name, _ in scope.numbers())
     near = [name for name, _ in counted.most_common(26)]
@@ -329,6 +328,8 @@ def _value_laws(name: str, count: int, scopes: Sequence[Scope], least: int) -> I
     values = {value_key(value): value for value in plain}
     kinds, total = {kind for kind, _ in counts}, len(scopes)
     texts = kinds == {"s"} and all(len(text) < _SHORT for _, text in counts)
+    if name.startswith(("sum(args.", "diff(")) and kinds == {"n"} and len(counts) > 1:
+        yield InRange(name, min(values.values()), max(values.values()))
     if name.startswith("args."):
         of = {kind_of(value) for value in there}
         if len(of) == 1:
@@ -356,6 +357,9 @@ def _text_laws(name: str, texts: Sequence[str]) -> Iterator[Condition]:
         yield Shaped(name, tuple(sorted(shapes)))
     if all(text.isdecimal() for text in texts):
         yield InRange(name, min(map(int, texts)), max(map(int, texts)))
+    numbers = [number for text in texts if (number := figure(text)) is not None]
+    if len(numbers) == len(texts):
+        yield InRange(name, min(numbers), max(numbers))
 
 
 def _list_laws(arg: str, name: str, scopes: Sequence[Scope]) -> Iterator[Condition]:
@@ -377,9 +381,9 @@ def _list_laws(arg: str, name: str, scopes: Sequence[Scope]) -> Iterator[Conditi
 def _is_bound(low: str, high: str, scopes: Sequence[Scope], least: int, near: float) -> bool:
     """Whether one number never was above another, and came near enough to it to tell."""
     pairs = [
-        (scope[low], scope[high])
+        (left, right)
         for scope in scopes
-        if is_number(scope.get(low)) and is_number(scope.get(high))
+        if (left := figure(scope.get(low))) is not None and (right := figure(scope.get(high))) is not None
     ]
     if len(pairs) < least or not all(left <= right for left, right in pairs):
         return False

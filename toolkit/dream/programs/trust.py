@@ -1,8 +1,9 @@
 """How far each kind of answer can be trusted: by what it said of recordings that it was not mined from."""
 
+import copy
 import random
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dreamgym_kit.dream.programs.collections import RecordedCalls
@@ -14,11 +15,15 @@ _FOLDS = 3
 _MIN_WORLDS = 6  # from which on whole worlds are held out as well
 _WORLD_FOLDS = 2
 _Z = 0.84  # one-sided: four of five bounds hold
+_Z_SURE = 1.64  # one-sided: 95 of 100 bounds hold
+_SURE = 0.8  # confidence that only such a bound gives: few answers, all right, are no proof
 NEAR = 0.5
 """Z-score for shares that are not a measured exactness: one-sided, 70% of such bounds hold."""
 _UNTRIED = 0.3  # of a kind that no held-out recording tried
 FEW = ":few"
 """The mark of an answer that few recordings show; other marks name other deviations from recordings."""
+SUSPECTED = ":suspected"
+"""The mark of an answer that a write by a related name may have changed: others prove nothing."""
 _THRESHOLDS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 _MIN_TRIED = 100  # minimum held-out answers for a curve
 
@@ -52,6 +57,12 @@ class _Count(NamedTuple):
     right: int = 0
 
 
+def _bound(count: _Count, before: float) -> float:
+    """Of a share that is expected to be `before`; below the sure ones where a wide bound is."""
+    right, total = count.right + 2 * before, count.tried + 2
+    return min(lower_bound(right, total), max(lower_bound(right, total, _Z_SURE), _SURE - 0.01))
+
+
 class Trust:
     """What held-out recordings say of answers, by tool and kind; of a new tool, by kind alone."""
 
@@ -64,7 +75,7 @@ class Trust:
         kinds = [
             (self.confidence(tool, kind, 1.0), *count)
             for (held_out, tool, kind), count in list(self._counts.items())
-            if held_out == "episode" and tool
+            if held_out == "episode" and tool and _AFTER not in kind
         ]
         if sum(tried for _, tried, _ in kinds) < _MIN_TRIED:
             return ()
@@ -75,30 +86,43 @@ class Trust:
             points.append(CurvePoint(threshold, tried / self.calls, right / tried if tried else None))
         return tuple(points)
 
-    def count(self, held_out: str, tool: str, kind: str, *, right: bool) -> None:
-        """One answer; `held_out`: by "episode" or by "world"."""
-        for key in ((held_out, tool, kind), (held_out, "", _general(kind))):
+    def count(self, held_out: str, tool: str, kind: str, *, right: bool, writes: Iterable[str] = ()) -> None:
+        """One answer; `held_out`: by "episode" or "world"; `writes`: tools that its records went through."""
+        general = (held_out, "", _general(kind))
+        for key in (
+            (held_out, tool, kind),
+            general,
+            *((held_out, tool, _after(kind, one)) for one in writes),
+        ):
             self._counts[key][0] += 1
             self._counts[key][1] += right
 
-    def confidence(self, tool: str, kind: str, at_most: float) -> float:
-        """The lower bound of the measured share of exact answers."""
+    def confidence(self, tool: str, kind: str, at_most: float, writes: Iterable[str] = ()) -> float:
+        """The lower bound of the measured share of exact answers, after the write that it is lowest after."""
         for held_out in ("episode", "world"):
             mine, all_of = self._of(held_out, tool, kind), self._of(held_out, "", _general(kind))
             if held_out == "world" and (not mine.tried or "|" not in kind):
                 continue  # programs have to hold in other worlds; what was read in this world need not
             wide = self._wide(held_out, kind)
+            if _general(kind).endswith(SUSPECTED) and not mine.tried:
+                at_most = min(at_most, _UNTRIED)
+                continue
             if not (mine.tried or all_of.tried or (wide.tried and _general(kind).endswith(FEW))):
                 at_most = min(at_most, _UNTRIED)
                 continue
             before = (all_of.right + 2 * (wide.right + 1) / (wide.tried + 2)) / (all_of.tried + 2)
-            at_most = min(at_most, lower_bound(mine.right + 2 * before, mine.tried + 2))
+            at_most = min(at_most, _bound(mine, before))
+            before = (mine.right + 2 * before) / (mine.tried + 2)
+            after = (self._of(held_out, tool, _after(kind, write)) for write in writes)
+            at_most = min([at_most, *(_bound(count, before) for count in after if count.tried)])
         return at_most
 
     def of_tool(self, tool: str) -> tuple[int, int]:
         """Count a tool's answered held-out calls: (exact, not exact)."""
         counts = [
-            count for (by, name, _), count in list(self._counts.items()) if by == "episode" and name == tool
+            count
+            for (by, name, kind), count in list(self._counts.items())
+            if by == "episode" and name == tool and _AFTER not in kind
         ]
         right = sum(right for _, right in counts)
         return right, sum(tried for tried, _ in counts) - right
@@ -132,8 +156,8 @@ def measure(
         model = mine(rest, parameters, writes, only_worlds)
         for place in sorted(apart):
             trust.calls += len(episodes[place].steps) * (held_out == "episode")
-            for tool, kind, right in played(model, episodes[place]):
-                trust.count(held_out, tool, kind, right=right)
+            for tool, kind, through, right in played(model, episodes[place]):
+                trust.count(held_out, tool, kind, right=right, writes=through)
 
     if len(episodes) < _FOLDS:
         return trust
@@ -148,8 +172,8 @@ def measure(
     return trust
 
 
-def played(model: Any, episode: RecordedCalls) -> list[tuple[str, str, bool]]:
-    """A recorded episode dreamed freely: of each answer the tool, its kind, and whether it was exact."""
+def played(model: Any, episode: RecordedCalls) -> list[tuple[str, str, frozenset[str], bool]]:
+    """A recorded episode dreamed freely: of each answer the tool, kind, writes, and whether it was exact."""
     from dreamgym_kit.dream.programs.dreaming import ProgramEpisode
 
     dream, names, found = ProgramEpisode(model, episode.world, None, episode.id), MadeUpNames(), []
@@ -160,8 +184,13 @@ def played(model: Any, episode: RecordedCalls) -> list[tuple[str, str, bool]]:
             dream.unseen(step.tool, args)
             continue
         dream.observe(SeenStep(step.tool, args, told.ok, told.out, step.writes, step.wrap), told.confidence)
+        for other in dream.proposed:
+            if other.kind != told.kind:
+                right = other.ok == step.ok and copy.deepcopy(names).equal(other.out, step.out, dream.made_up)
+                found.append((step.tool, other.kind, other.writes, right))
         right = told.ok == step.ok and names.equal(told.out, step.out, dream.made_up)
-        found.append((step.tool, told.kind, right))
+        writes = next((one.writes for one in dream.proposed if one.kind == told.kind), frozenset())
+        found.append((step.tool, told.kind, writes, right))
     return found
 
 
@@ -202,6 +231,13 @@ class MadeUpNames:
                 self.equal(one, other, made_up) for one, other in zip(told, real, strict=True)
             )
         return same(told, real)
+
+
+_AFTER = "\x1f"
+
+
+def _after(kind: str, write: str) -> str:
+    return f"{kind}{_AFTER}{write}"
 
 
 def _general(kind: str) -> str:

@@ -5,10 +5,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from dreamgym_kit.dream.state.history import HistoryStep
-from dreamgym_kit.dream.state.observed import failed
-from dreamgym_kit.dream.state.values import is_key, is_number, is_scalar
-from dreamgym_kit.dream.state.wrapping import Wrap, opened
+from dreamgym_kit.dream.json_values import decimal_places, figure, is_key, is_number, is_scalar
+from dreamgym_kit.dream.observed import Wrap, failed, opened
+from dreamgym_kit.dream.recorded_episodes import HistoryStep
 from dreamgym_kit.serialization import JsonValue
 
 ValueKey = tuple[str, Any]
@@ -78,6 +77,8 @@ def without_defaults(
 
 def value_key(value: object) -> ValueKey:
     """A key under which equal values meet."""
+    if type(value) is str:
+        return ("s", value)
     if value is None or isinstance(value, (bool, Sign)):
         return ("b", value)
     if isinstance(value, (int, float)):
@@ -184,6 +185,8 @@ __all__ = [
     "SeenStep",
     "ValueKey",
     "at_path",
+    "decimal_places",
+    "figure",
     "has_digits",
     "is_clock",
     "is_code",

@@ -1,9 +1,8 @@
-"""Gathers what the page shows in one pass over a run's episodes, one episode in memory at a time.
+"""Collect the page's data in one pass over a run's episodes, with one episode in memory.
 
-The steps of all episodes, which the page unpacks as they are asked for, are chunks of episodes, each JSON,
-gzipped without a time (equal runs give equal bytes), in base64: some twelve times smaller than the JSON. A
-page over 20 MB is hard to open: above it the steps of successes are left out first, and the page says of how
-many.
+Steps are stored in chunks of episodes, which the page unpacks on demand: JSON, gzipped without a time (equal
+runs give equal bytes), in base64, about a twelfth of the JSON. A page over 20 MB is hard to open: beyond that
+the steps of passed episodes are left out first, and the page states the number.
 """
 
 import base64
@@ -45,24 +44,24 @@ _TASK_TEXT = 300
 _SAMPLED = ("step", "args", "changes", "findings", "error")
 
 Rank = tuple[bool, tuple[tuple[int, str], ...], int]
-"""Calls that a critical finding points at first, then by episode and step."""
+"""Sort key: calls with a critical finding first, then by episode and step."""
 
 
 class Steps(NamedTuple):
-    """One episode's steps, kept small until they are packed."""
+    """One episode's compressed steps."""
 
     squeezed: bytes
-    dull: bool  # a success without a finding: left out first
+    dull: bool  # passed without findings: left out first
 
     @classmethod
     def of(cls, detail: Mapping[str, JsonValue], *, dull: bool) -> "Steps":
-        """Keep the steps of one episode."""
+        """Compress the steps of one episode."""
         spelled = json.dumps(detail, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
         return cls(zlib.compress(spelled.encode("ascii"), 1), dull)
 
 
 class Packed(NamedTuple):
-    """All episodes' steps as one block, and how many episodes it had no room for."""
+    """All episodes' steps as one block, and the number of omitted episodes."""
 
     block: Mapping[str, JsonValue]
     left_out: int
@@ -91,13 +90,13 @@ def packed(episodes: Sequence[Steps], *, most_bytes: int | None = None) -> Packe
 
 @dataclass(slots=True)
 class ToolSamples:
-    """One tool's calls, as far as `Tally` does not count them."""
+    """Facts of one tool's calls that `Tally` does not count."""
 
-    confidences: list[float] = field(default_factory=list)  # of dreamt answers, 0..1
+    confidences: list[float] = field(default_factory=list)  # of dreamed answers, 0..1
     samples: list[tuple[Rank, dict[str, JsonValue]]] = field(default_factory=list)
 
     def confidence(self) -> dict[str, JsonValue]:
-        """Give `{"bins": [10 ints], "median", "least"}` of the dreamt answers; empty where there are none."""
+        """Return `{"bins": [10 ints], "median", "least"}` of dreamed answers; empty if there are none."""
         if not self.confidences:
             return {}
         bins = [0] * BINS
@@ -113,16 +112,16 @@ class ToolSamples:
             self.trim()
 
     def trim(self) -> list[dict[str, JsonValue]]:
-        """Give the first by rank and forget the others."""
+        """Return the first by rank; drop the others."""
         self.samples = sorted(self.samples, key=lambda sample: sample[0])[:SAMPLES]
         return [call for _, call in self.samples]
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeExtras:
-    """What the lists of the page need of an episode beyond the summary's line."""
+    """Facts of an episode for the page's lists, in addition to `EpisodeLine`."""
 
-    path: tuple[tuple[str, str, bool], ...]  # tool, code of the source, a critical finding points at it
+    path: tuple[tuple[str, str, bool], ...]  # tool, code of the source, has a critical finding
     kinds: tuple[str, ...]  # of findings
     least_confidence: float | None
     reward: float | None
@@ -132,17 +131,17 @@ class EpisodeExtras:
 
 @dataclass(slots=True)
 class PageData:
-    """A run as the page needs it."""
+    """A run's data for the page."""
 
     tally: Tally = field(default_factory=Tally)
     steps: dict[str, Steps] = field(default_factory=dict)  # by episode
     lines: dict[str, EpisodeExtras] = field(default_factory=dict)
-    tasks: dict[str, tuple[str, Environment]] = field(default_factory=dict)  # what is asked, where
+    tasks: dict[str, tuple[str, Environment]] = field(default_factory=dict)  # request, environment
     uses: dict[str, ToolSamples] = field(default_factory=dict)  # by tool
     faults: Counter[tuple[str, str]] = field(default_factory=Counter)  # (kind, tool) -> calls
 
     def add(self, episode: Episode) -> None:
-        """Take in one more episode."""
+        """Add an episode."""
         self.tally.add(episode)
         bad = {
             finding.steps[-1]
@@ -166,7 +165,7 @@ class PageData:
     def _samples(self, episode: Episode, detail: dict[str, JsonValue], bad: set[int]) -> None:
         rank = natural(episode.id)
         for call in detail["steps"]:
-            if call.get("effect") in ("write", "destructive"):  # only calls have one
+            if call.get("effect") in ("write", "destructive"):  # only calls have an effect
                 sample = {name: call[name] for name in _SAMPLED if name in call}
                 key = (call["step"] not in bad, rank, call["step"])
                 self.uses[call["tool"]].keep(key, {"episode": episode.id, **sample})
@@ -195,14 +194,14 @@ def _line(episode: Episode, bad: set[int]) -> EpisodeExtras:
 
 
 def _request(episode: Episode) -> str:
-    """What the task asks: the first thing that a user said."""
+    """Return the task's request: the first user message."""
     body = next((message.get("content") for message in episode.messages if message.get("role") == "user"), "")
     text = " ".join(text_of(body)[: 4 * _TASK_TEXT].split())
     return text if len(text) <= _TASK_TEXT else f"{text[:_TASK_TEXT]}\u2026"
 
 
 def faults(gathered: PageData, summary: RunMetrics, tools: dict[str, int]) -> dict[str, JsonValue]:
-    """Give `{"calls", "kinds": [{"kind", "calls", "tools"}], "split": [...]}`; empty where none is."""
+    """Return `{"calls", "kinds": [{"kind", "calls", "tools"}], "split": [...]}`; empty without faults."""
     if not gathered.faults and not summary.fact("faults"):
         return {}
     by_kind: dict[str, list[list[int]]] = {}
@@ -220,7 +219,7 @@ def faults(gathered: PageData, summary: RunMetrics, tools: dict[str, int]) -> di
 
 
 def _split(gathered: PageData, summary: RunMetrics) -> list[JsonValue]:
-    """Verdicts of the episodes that met a fault, beside those of the others."""
+    """Return the verdicts of episodes with and without a fault."""
     counts = {"with a fault": Counter[Verdict](), "without": Counter[Verdict]()}
     for line in summary.episodes:
         counts["with a fault" if gathered.lines[line.id].faulted else "without"][line.verdict] += 1

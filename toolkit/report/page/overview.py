@@ -1,4 +1,4 @@
-"""The block of data that the page's first screens need, every judgement in it already made.
+"""The data of the page's first screens, with all judgments made.
 
 Fields (schema 2; a later version adds fields and keeps these):
 
@@ -12,19 +12,19 @@ Fields (schema 2; a later version adds fields and keeps these):
                  "next": [{"text", "ref": [episode, step or null] or "command" or neither}]}
     findings     [{"kind", "title", "text", "critical", "tool"?, "count",
                  "at": [[episode index, step or null]]}], worst first
-    executed     [[episode index, call in words, how it was noticed]]; only where something real ran
+    executed     [[episode index, call in words, how it was noticed]]; only if real calls were executed
     violations   [[episode index, text]]
     effects      [{"tool", "effect", "calls", "episodes", "wrong", "sample": [{"episode": index, "step",
                  "args", "changes"?, "findings"?, "error"?}]}], destructive first
     tools        [{"name", "effect", "calls", "episodes", "errors", "dreamt", "grounded",
                  "sources": {code: n}, "confidence"?: {"bins": [10 ints], "median", "least"}}]
     trust        {"text", "order": [tool index, weakest first], "sources": {code: n},
-                 "curve"?: [[threshold, answered, exact or null]], of mined answers on held-out recordings}
+                 "curve"?: [[threshold, answered, exact or null]], of rule answers on held-out recordings}
     tasks        [{"id", "text", "environment"}], worst first
     episodes     [{"id", "task": index, "verdict", "reason", "path", "s", "bad"?: 1, "kinds"?: [kind],
                  "stop"?, "reward"?, "confidence"?, "usd"?}]; path: "0r 2c!" is tool index, code of the
-                 source, and ! where a critical finding points at the call
-    faults       where any was planned; see `gathering.faults`
+                 source, and ! for a critical finding
+    faults       if any was planned; see `gathering.faults`
     cost         {"stats": [{"value", "label"}],
                  "spread": [{"title", "bins", "median", "p95", "most"}]}
     manifest     [[name, value]]
@@ -51,7 +51,7 @@ from dreamgym_kit.report.percent import duration, format_count, whole_percent
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Source, Verdict
 
-_PLACES = 200  # places told of one kind of finding; the filter finds them all
+_PLACES = 200  # places listed per kind of finding; the filter finds all
 _REASON = 300
 _CAUSES = 6
 _BINS = 24
@@ -68,13 +68,13 @@ def overview(
     place: str,
     notes: Sequence[str] = (),
 ) -> dict[str, JsonValue]:
-    """Give the block; see the text of this module for its fields.
+    """Return the block; see the module docstring for its fields.
 
     Args:
         gathered: the run's episodes, gathered.
         summary: their summary.
-        place: the run directory as one would type it.
-        notes: what the reader has to know about this page.
+        place: the run directory, for commands.
+        notes: notes for the reader of this page.
     """
     tools = {tool.name: number for number, tool in enumerate(summary.tools)}
     order = {line.id: number for number, line in enumerate(summary.episodes)}
@@ -106,7 +106,7 @@ def overview(
 
 
 def run_title(summary: RunMetrics) -> str:
-    """The run's name as people say it: its graph and its id."""
+    """Return the run's title: its graph and ID."""
     words = [summary.fact("graph"), summary.fact("run")]
     return " ".join(word for word in words if isinstance(word, str) and word) or "run"
 
@@ -134,7 +134,7 @@ def _verdict(summary: RunMetrics, place: str) -> dict[str, JsonValue]:
 
 
 def _next(summary: RunMetrics, place: str) -> list[JsonValue]:
-    """What to look at first, what would answer the unanswered calls, and the same in the terminal."""
+    """Return what to look at first, how to answer unanswered calls, and the terminal command."""
     steps: list[JsonValue] = [{"text": step} for step in what_to_do(summary)]
     worst = worst_line(summary)
     if worst is not None:
@@ -149,7 +149,7 @@ def _next(summary: RunMetrics, place: str) -> list[JsonValue]:
 
 
 def worst_line(summary: RunMetrics) -> EpisodeLine | None:
-    """The episode to look at first; None where every one passed without a finding that matters."""
+    """Return the episode to look at first; None if all passed without important findings."""
     lines = [line for lines in summary.tasks.values() for line in lines]
     worst = min(lines, key=lambda line: MARKS.index(line.mark), default=None)
     return None if worst is None or worst.mark == "." else worst
@@ -210,7 +210,7 @@ def _by_code(sources: Mapping[str, int]) -> dict[str, JsonValue]:
 
 
 def _trust(summary: RunMetrics) -> dict[str, JsonValue]:
-    """Tools whose answers were dreamt, the least grounded first."""
+    """Return tools with dreamed answers, the least grounded first."""
 
     def weakness(number: int) -> tuple[float, int, str]:
         tool = summary.tools[number]
@@ -253,7 +253,7 @@ def _episode(
 
 
 def costs(gathered: PageData, summary: RunMetrics) -> dict[str, JsonValue]:
-    """Give `{"stats": [{"value", "label"}], "spread": [{"title", "bins", "median", "p95", "most"}]}`."""
+    """Return `{"stats": [{"value", "label"}], "spread": [{"title", "bins", "median", "p95", "most"}]}`."""
     stats = [
         (duration(summary.elapsed_s), "from the first start to the last end"),
         (f"{summary.model_calls:,}", "model calls of the agent"),
@@ -281,7 +281,7 @@ def costs(gathered: PageData, summary: RunMetrics) -> dict[str, JsonValue]:
 
 
 def spread(title: str, values: Sequence[float], unit: str) -> dict[str, JsonValue]:
-    """Give a histogram from 0 to the largest value with its median and 95th percentile; empty for nothing."""
+    """Return a histogram from 0 to the maximum, with median and 95th percentile; empty for no values."""
     most = max(values, default=0)
     if not most:
         return {}
@@ -301,7 +301,7 @@ def spread(title: str, values: Sequence[float], unit: str) -> dict[str, JsonValu
 
 
 def _figure(value: float, unit: str) -> str:
-    """A figure in words."""
+    """Format a figure."""
     if unit == "s":
         return duration(value) if value >= 1 else f"{value * 1000:.0f} ms"
     if unit:
@@ -310,7 +310,7 @@ def _figure(value: float, unit: str) -> str:
 
 
 def rules_to_json(summary: RunMetrics) -> list[dict[str, JsonValue]]:
-    """Give every rule of `Summary.rules` as the page holds it; one not asked for passes neither nor fails."""
+    """Return the rules of `RunMetrics.rules` for the page; unset rules neither pass nor fail."""
     names = ("key", "passed", "verdict", "measured", "limit", "why")
     rules = summary.rules()
     rows: list[tuple[JsonValue, ...]] = []

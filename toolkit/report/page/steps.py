@@ -1,13 +1,12 @@
-"""One episode as the page tells it: what was said, each call with its answer, findings, the verdict.
+"""One episode for the page: messages, each call with its answer, findings, the verdict.
 
-Calls keep the step numbers that they have in the terminal and in JSON. Long texts are cut here, with the
-length that they had; the whole text is in the run's journal.
+Calls have the same step numbers as in the terminal and in JSON. Long texts are cut here, with their original
+length; the journal has the whole text.
 
-What a call changed is told as far as the agent was: a record's fields before and after. A record is an object
-in an answer that names itself by an id (`id`, `payment_id`). What an answer tells of a record is held against
-what was last told of it in the same episode. Nothing is inferred: a field that nobody told before has no
-"before", and a write that says nothing of a record changes nothing here. A model's own account of what its
-write changed (`Answer.changes`) is given as it is.
+Changes of a call are shown as far as the agent saw them: a record's fields before and after. A record is an
+object in an answer with an ID (`id`, `payment_id`). It is compared with its last state in the same episode.
+Nothing is inferred: an unseen field has no "before", and a write whose answer has no record shows no change.
+A model's own statement of changes (`Answer.changes`) is shown as it is.
 """
 
 import json
@@ -21,7 +20,7 @@ from dreamgym_kit.report.episode import Utterance, format_nearest, telling, text
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Episode, Finding, Transition, UserTurn
 
-_MOST = 20  # changes told of one call
+_MOST = 20  # maximum changes of one call
 _DEEP = 6
 _LONG = 200  # characters of a value
 _SCALARS = (str, int, float, bool, type(None))
@@ -34,12 +33,12 @@ _TOLD_BY = {"assistant": "agent", "user": "user", "system": "system"}
 
 @dataclass(slots=True)
 class SeenFacts:
-    """What an episode's answers have told so far, record by record."""
+    """The records in an episode's answers so far."""
 
     records: dict[_Key, dict[str, JsonValue]] = field(default_factory=dict)
 
     def changes(self, step: Transition) -> list[JsonValue]:
-        """Take in one more answer; give `{"entity", "field", "before"?, "after"}` for what it tells anew."""
+        """Add an answer; return `{"entity", "field", "before"?, "after"}` for each new value."""
         changes = [_claimed(change) for change in step.answer.changes]
         if step.answer.error is None:
             seen = {(change["entity"], change["field"]) for change in changes}
@@ -63,7 +62,7 @@ class SeenFacts:
 
 
 def _claimed(change: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """A change that a model said its write made."""
+    """Return a change that a model stated for its write."""
     return {
         "entity": str(change.get("entity", "")),
         "field": str(change.get("field", "")),
@@ -72,7 +71,7 @@ def _claimed(change: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 def _records(value: JsonValue, depth: int = 0) -> Iterator[tuple[_Key, dict[str, JsonValue]]]:
-    """Every object that names itself, with its own simple fields."""
+    """Yield every object with an ID, with its simple fields."""
     if depth > _DEEP:
         return
     if isinstance(value, list):
@@ -92,7 +91,7 @@ def _names(field_name: str) -> bool:
 
 
 def _opened(content: JsonValue) -> JsonValue:
-    """An answer that is JSON in a text, as MCP servers give them, is read."""
+    """Parse an answer that is JSON text, as from MCP servers."""
     if isinstance(content, str) and content[:1] in ("{", "["):
         try:
             opened: JsonValue = read_json(content)
@@ -111,13 +110,13 @@ def _short(value: JsonValue) -> JsonValue:
 
 
 def js_safe(value: JsonValue) -> JsonValue:
-    """Give a value as text where JavaScript, whose numbers are doubles, shows another (1.0, 2**60)."""
+    """Return numbers that JavaScript would show differently (1.0, 2**60) as text."""
     exact = isinstance(value, int) and abs(value) <= 2**53
     return value if isinstance(value, str | None) or exact else json.dumps(value, ensure_ascii=False)
 
 
 def steps_of(episode: Episode) -> dict[str, JsonValue]:
-    """Give `{"id", "tokens", "model_calls", "stop", "attempt", "steps": [...]}`."""
+    """Return `{"id", "tokens", "model_calls", "stop", "attempt", "steps": [...]}`."""
     return {
         "id": episode.id,
         "tokens": episode.tokens,
@@ -129,7 +128,7 @@ def steps_of(episode: Episode) -> dict[str, JsonValue]:
 
 
 def _body(episode: Episode) -> Iterator[dict[str, JsonValue]]:
-    """In the order in which it happened: what the agent said stands before the calls that it asked for."""
+    """Yield the steps in order; an agent's message precedes the calls that it requested."""
     seen = SeenFacts()
     held = {step.call.call_id for step in episode.transitions if step.call.call_id is not None}
     for item in telling(episode):
@@ -142,7 +141,7 @@ def _body(episode: Episode) -> Iterator[dict[str, JsonValue]]:
 
 
 def _message_step(utterance: Utterance, held: Set[str]) -> Iterator[dict[str, JsonValue]]:
-    """A message as a step; an answer to a call is told with its call, unless no call passed the gate."""
+    """Yield a message as a step; a tool message only if its call was not intercepted."""
     message = utterance.message
     role = str(message.get("role"))
     if role == "tool" and message.get("tool_call_id") in held:
@@ -156,13 +155,13 @@ def _message_step(utterance: Utterance, held: Set[str]) -> Iterator[dict[str, Js
 
 
 def _interrupt(turn: UserTurn) -> dict[str, JsonValue]:
-    """Where the graph stopped and waited; no reply where nobody answered."""
+    """Return a stop of the graph, with the reply if there was one."""
     step: dict[str, JsonValue] = {"kind": "interrupt", "by": turn.by} | _cut(text_of(turn.asked))
     return step if turn.by == "nobody" else step | {"reply": _cut(text_of(turn.answer))}
 
 
 def call_step(step: Transition, episode: Episode, seen: SeenFacts) -> dict[str, JsonValue]:
-    """Give one call with its answer."""
+    """Return one call with its answer."""
     answer, kind = step.answer, fault_kind(step.answer)
     nearest = None
     if answer.nearest is not None:
@@ -182,7 +181,7 @@ def call_step(step: Transition, episode: Episode, seen: SeenFacts) -> dict[str, 
             "confidence": round(answer.confidence, 4),
             **_answer(step),
             "fault": None if kind is None else str(kind),
-            "node": step.call.node if step.call.node not in ("", "tools") else None,  # the usual one
+            "node": step.call.node if step.call.node not in ("", "tools") else None,  # the usual node
             "why": answer.why[:_TEXT] if answer.why and kind is None else None,
             "nearest": nearest,
             "cites": list(answer.cites[:_CITES]) or None,
@@ -194,7 +193,7 @@ def call_step(step: Transition, episode: Episode, seen: SeenFacts) -> dict[str, 
 
 
 def without_none(fields: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """The fields that have a value: the page takes a missing one for none, and most are."""
+    """Remove empty fields, which are most: the page treats a missing one as empty."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -210,7 +209,7 @@ def _answer(step: Transition) -> dict[str, JsonValue]:
 
 
 def _verdict(episode: Episode) -> dict[str, JsonValue]:
-    """How it ended, with the findings that no single call shows."""
+    """Return the episode's end, with the findings of no single call."""
     loose = [finding_form(finding) for finding in episode.findings if not finding.steps]
     return without_none(
         {
@@ -227,7 +226,7 @@ def _verdict(episode: Episode) -> dict[str, JsonValue]:
 
 
 def finding_form(finding: Finding) -> dict[str, JsonValue]:
-    """Give a finding as the page holds it."""
+    """Return a finding for the page."""
     return {
         "kind": finding.kind,
         "text": finding.text[:_TEXT],
@@ -237,7 +236,7 @@ def finding_form(finding: Finding) -> dict[str, JsonValue]:
 
 
 def short_arguments(args: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Give arguments with long values cut; those, and what the page's script would change, as text."""
+    """Return arguments; long values, and those that JavaScript would change, as text."""
     short: dict[str, JsonValue] = {}
     for name, value in args.items():
         spelled = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,15 +1,15 @@
-"""From a run directory, or two that are compared, to a page: one file, or a frame inside a notebook.
+"""Write a page for one run or a comparison: one file, or a frame inside a notebook.
 
-Nothing of a run becomes markup. Data stands in JSON blocks with `& < >` and the line separators escaped,
-so that no text can end its block; the script enters it as text nodes. The content security policy allows
-exactly this style and this script, by hash, and nothing else: no request, no frame, no form. All marks of the
-template are replaced in one pass, so a mark inside the data stays what it is.
+No text of a run becomes markup. Data is in JSON blocks with `& < >` and the line separators escaped, so that
+no text can end its block; the script inserts it as text nodes. The content security policy allows exactly
+this style and this script, by hash: no request, no frame, no form. All placeholders of the template are
+replaced in one pass, so a placeholder inside the data stays unchanged.
 
-In a notebook the page is a frame of its own, and beside it stands what is left where frames are taken out.
-The frame's address is the page itself (`data:`). In a `srcdoc` frame, links within the page would lead to the
-notebook's address and open it in itself. The frame is a sandbox that may run the page's script and nothing
-else: no cookie, token or cell of the notebook is in reach, and the page's content security policy stays what
-it is. Notebooks that are not trusted lose the frame; the text stays.
+In a notebook the page is a frame, followed by the text that remains if frames are removed. The frame's
+address is the page itself (`data:`): in a `srcdoc` frame, links within the page would open the notebook in
+itself. The frame's sandbox allows only the page's script: it cannot reach cookies, tokens or cells of the
+notebook, and the content security policy still applies. Untrusted notebooks remove the frame and keep the
+text.
 
 Fields of a comparison's data (schema 2; a later version adds fields and keeps these):
 
@@ -56,23 +56,23 @@ from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.trust.comparison import Conclusion
 
 SCRIPTS = ("base", "verdict", "figures", "episodes", "episode", "compare", "training", "routes")
-SCHEMA = 2  # of the data of every page; its script reads this one only
+SCHEMA = 2  # of all page data; the script reads only this one
 _MARK = re.compile(r"@@(style-hash|script-hash|style|script|report|episodes)@@")
 _ESCAPED = {ord(char): f"\\u{ord(char):04x}" for char in "&<>\u2028\u2029"}
-_LONG = 2000  # characters of a fact of the manifest
+_LONG = 2000  # maximum characters of a manifest fact
 PAGE = "report.html"
 WARN_BYTES = 20_000_000
-MAX_BYTES = 4_000_000  # of a page in a notebook; it becomes part of its file, a third larger
+MAX_BYTES = 4_000_000  # of a page in a notebook, whose file grows by a third more
 _HEIGHT = 720  # pixels
 
 
 def document(report: Mapping[str, JsonValue], episodes: Mapping[str, JsonValue] | None = None) -> str:
-    """Give the page.
+    """Return the page.
 
     Args:
-        report: what the first screens need; see `overview.overview`. Its schema, and the manifest as rows of
-            text, are filled in here.
-        episodes: the packed steps of all episodes, as `packed` gives them; none where left out.
+        report: data of the first screens; see `overview.overview`. Its schema, and the manifest as rows of
+            text, are added here.
+        episodes: the packed steps of all episodes from `packed`; None: left out.
 
     Raises:
         ValueError: a number in the data is not finite.
@@ -91,32 +91,32 @@ def document(report: Mapping[str, JsonValue], episodes: Mapping[str, JsonValue] 
 
 
 def as_block(value: JsonValue) -> str:
-    """Spell data for a `<script type="application/json">`: valid JSON that holds no markup."""
+    """Serialize data for a `<script type="application/json">`: valid JSON without markup."""
     spelled = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    # a lone surrogate has no UTF-8 form, and no place in a link
+    # a lone surrogate has no UTF-8 form and breaks links
     return spelled.encode("utf-8", "replace").decode("utf-8").translate(_ESCAPED)
 
 
 @cache
 def script_text() -> str:
-    """The script: one file an idea, read in this order, in one scope that nobody else can enter."""
+    """Return the script: its files in order, in one closed scope."""
     parts = "\n".join(source(f"script/{name}.js") for name in SCRIPTS)
     return f"(() => {{\n'use strict';\n{parts}}})();\n"
 
 
 @cache
 def source(name: str) -> str:
-    """One of the files that the page is made of, from the installed package."""
+    """Read a source file of the page from the installed package."""
     return files(__package__).joinpath(name).read_text("utf-8").replace("\r\n", "\n")
 
 
 def _hash(text: str) -> str:
-    """The name of an inline style or script in a content security policy."""
+    """Return the hash of an inline style or script for the content security policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
 
 
 def manifest_rows(manifest: Mapping[str, JsonValue]) -> list[JsonValue]:
-    """What the run was, from its manifest with nothing added: `[[name, text], ...]`."""
+    """Return the manifest as rows: `[[name, text], ...]`."""
     rows: list[JsonValue] = []
     created = manifest.get("created_at")
     if isinstance(created, (int, float)):
@@ -145,13 +145,13 @@ def _fact(value: JsonValue) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page that was made, and what to say of it.
+    """A page and its notes.
 
     Attributes:
         html: the whole file.
         summary: the figures that it shows.
-        warnings: what a person has to know about it.
-        look_at: the episode to look at first and its step, None where there is none.
+        warnings: warnings for the reader.
+        look_at: the episode to look at first and its step, or None.
     """
 
     html: str
@@ -161,11 +161,11 @@ class Page:
 
 
 def page_of(directory: RunDirectory, *, place: str) -> Page:
-    """Make the page of a run, also of one that is not finished: it shows the episodes that are.
+    """Build the page of a run; an unfinished run shows its finished episodes.
 
     Args:
         directory: the run, open for reading.
-        place: its directory as one would type it, for the commands on the page.
+        place: its directory, for the commands on the page.
 
     Raises:
         RunDirectoryError: the journal is damaged or of another version.
@@ -195,11 +195,11 @@ def page_of(directory: RunDirectory, *, place: str) -> Page:
 
 
 def inline(directory: Path, text: str) -> str:
-    """Give a run's page as HTML for the output of a cell.
+    """Return a run's page as HTML for a notebook cell.
 
     Args:
-        directory: the run; where it is gone or damaged, the text is all that is given.
-        text: the run as text; shown where the frame is not.
+        directory: the run; if it is missing or damaged, only the text is returned.
+        text: the run as text, shown if the frame is not.
     """
     pre = f"<pre>{escape(text)}</pre>"
     place = shlex.quote(str(directory))
@@ -224,12 +224,12 @@ _NOTE = 300
 
 
 def comparison_page(comparison: Comparison) -> str:
-    """Give the whole file."""
+    """Return the whole file."""
     return document(comparison_block(comparison))
 
 
 def comparison_block(comparison: Comparison) -> dict[str, JsonValue]:
-    """Give the data of the page, every judgement in it already made."""
+    """Return the data of the page, with all judgments made."""
     counts = Counter(task.word for task in comparison.tasks)
     return {
         "kind": "compare",
@@ -258,7 +258,7 @@ def _notes(runs: Comparison) -> list[JsonValue]:
         *executed_compared(runs),
         *(f"Not compared: {text}." for text in left_out(runs)),
         *(f"Planned faults: {text}." for text in faults_compared(runs)),
-        *([f"Other settings: {'; '.join(runs.differs)}"] if runs.differs else []),  # the verdict stays near
+        *([f"Other settings: {'; '.join(runs.differs)}"] if runs.differs else []),  # in one note
     ]
 
 
@@ -278,7 +278,7 @@ def _figures(comparison: Comparison) -> list[JsonValue]:
 
 
 def _change_rows(changes: Mapping[str, Change], *, share: bool, good: bool | None = None) -> list[JsonValue]:
-    """Those that moved, on one axis."""
+    """Return the figures that changed, on one axis."""
     moved = {name: change for name, change in changes.items() if change.change}
     most = 1.0 if share else _most(list(moved.values()))
     return [_row(name, change, share=share, good=good, most=most) for name, change in moved.items()]
@@ -289,7 +289,7 @@ def _most(changes: list[Change]) -> float:
 
 
 def _row(name: str, change: Change, *, share: bool, good: bool | None, most: float) -> dict[str, JsonValue]:
-    """One line; `good` says whether more of it is better, None where that is not for us to say."""
+    """Return one row; `good`: whether more is better, None if unknown."""
     before, after, moved = format_figures(change, share=share)
     better = None if good is None or not change.clear else (change.change > 0) == good
     return {

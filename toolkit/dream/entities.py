@@ -1,0 +1,102 @@
+"""Which things an answer speaks of, by their own ids, and what it says of each.
+
+A record's own id is its field `id`, else the first of its fields whose name reads like an id; an object
+without one stands for the thing that the read's only argument names; rows under a key are named by it.
+Fields of a record that refer to other things ("customer_id" of an order) are no records of those.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from dreamgym_kit.dream.json_values import is_key, is_scalar
+from dreamgym_kit.serialization import JsonValue
+
+Path = tuple[str | int, ...]
+
+_ID_NAME = re.compile(r"(?:^|_)(?:id|no|number|key|ref|code|uuid|sku)$|[a-z](?:Id|ID|No|Ref|Key)$")
+_PLAIN_NAMES = frozenset({"id", "no", "number", "key", "ref", "code", "uuid", "sku"})
+_MOST, _DEEP = 400, 8
+_WRAPPERS = frozenset({"$json", "$answer", "content"})
+
+
+class Record(NamedTuple):
+    """What an answer says of one thing."""
+
+    entity: str  # its id, as text
+    named: str  # the field or argument that holds the id
+    path: Path
+    fields: dict[str, JsonValue]
+
+    @property
+    def kind_is_known(self) -> bool:
+        """Whether the id's name says of which kind the thing is ("order_id", not "id")."""
+        return self.named not in _PLAIN_NAMES and self.named != ""
+
+    def scalars(self) -> Iterator[tuple[str, JsonValue]]:
+        """Its fields that hold one value, without its id."""
+        return (
+            (name, value) for name, value in self.fields.items() if is_scalar(value) and name != self.named
+        )
+
+
+def is_id_name(name: str) -> bool:
+    """Whether a field or argument of this name holds an id."""
+    return _ID_NAME.search(name) is not None
+
+
+def records(seen: JsonValue, args: Mapping[str, JsonValue]) -> Iterator[Record]:
+    """Every record of an observation, outermost first."""
+    named = [(name, value) for name, value in args.items() if is_key(value)]
+    only = named[0] if len(named) == 1 else None
+    left = _MOST
+    for path, key, value in _objects(seen, (), "", _DEEP):
+        left -= 1
+        if left < 0:
+            return
+        if "$json" in value or "$answer" in value:  # `observed` wraps answers that are more than content
+            continue
+        own = _own(value)
+        if own is not None:
+            yield Record(str(value[own]), own, path, value)
+        elif not [part for part in path if part not in _WRAPPERS] and only is not None:
+            yield Record(str(only[1]), only[0], path, value)
+        elif key:
+            yield Record(key, "", path, value)
+
+
+def mentioned(value: JsonValue) -> Iterator[str]:
+    """The texts in a value that may name things, as text."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield str(key)
+            yield from mentioned(item)
+    elif isinstance(value, list):
+        for item in value[:_MOST]:
+            yield from mentioned(item)
+    elif is_key(value):
+        yield str(value)
+
+
+def _own(record: Mapping[str, JsonValue]) -> str | None:
+    if is_key(record.get("id")):
+        return "id"
+    return next((name for name, value in record.items() if is_id_name(name) and is_key(value)), None)
+
+
+def _objects(
+    value: JsonValue, path: Path, key: str, depth: int
+) -> Iterator[tuple[Path, str, dict[str, JsonValue]]]:
+    """Objects with their path, and the key that an object stands under where its siblings are objects too."""
+    if depth == 0:
+        return
+    if isinstance(value, dict):
+        yield path, key, value
+        rows = len(value) > 0 and all(isinstance(item, dict) for item in value.values())
+        for name, item in value.items():
+            yield from _objects(
+                item, (*path, name), name if rows and name not in _WRAPPERS else "", depth - 1
+            )
+    elif isinstance(value, list):
+        for place, item in enumerate(value[:_MOST]):
+            yield from _objects(item, (*path, place), "", depth - 1)
