@@ -81,6 +81,7 @@ class Inventory:
     stated: list[types.FunctionType]  # of nodes whose effect settings say
     makes_tools: bool  # whether code makes tools while it runs: they are met when a model is bound with them
     scopes: list[dict[str, Any]]  # the global names of all functions that the graph is seen to run
+    around: list[dict[str, Any]]  # those of the modules of all tools in the process
 
 
 def taken(graph: Pregel[Any], settings: Settings) -> Inventory:
@@ -94,6 +95,7 @@ def taken(graph: Pregel[Any], settings: Settings) -> Inventory:
         walk.stated,
         walk.makes_tools,
         list(walk.scopes.values()),
+        list(walk.around.values()),
     )
 
 
@@ -116,6 +118,7 @@ class _Walk:
         self.stated: list[types.FunctionType] = []
         self.makes_tools = False
         self.scopes: dict[int, dict[str, Any]] = {}
+        self.around: dict[int, dict[str, Any]] = {}
         self._forms: list[type] = []
         self._words: frozenset[str] = frozenset()
 
@@ -139,7 +142,7 @@ class _Walk:
         bodies = (under(body) for tool in HOLDINGS.tools() for body in bodies_of(tool))
         # what acts around a body, in its module, is met when an episode calls it
         scopes = (real_of(body).__globals__ for body in bodies if is_users(body))
-        self.scopes |= {id(scope): scope for scope in scopes}
+        self.around |= {id(scope): scope for scope in scopes}
         for found in beside_nodes(graph):
             if found.node not in self._settings.nodes:
                 self._start(found.reached, found.where)

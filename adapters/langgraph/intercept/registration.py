@@ -12,6 +12,7 @@ import contextlib
 import functools
 import logging
 import types
+import weakref
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -165,7 +166,8 @@ def _leads_to_acting(reached: Reached, depth: int = 0) -> bool:
 
 def _unreached(inventory: Inventory, living: Iterable[Any]) -> list[types.FunctionType]:
     """The functions and methods that act and that no hook is in."""
-    scopes = _scopes(inventory.scopes)
+    near = _scopes(inventory.scopes)
+    scopes = near | _scopes(inventory.around)
     offered = [
         Reached(function)
         for obj in living
@@ -185,9 +187,23 @@ def _unreached(inventory: Inventory, living: Iterable[Any]) -> list[types.Functi
     missed = {
         id(reached.function): reached.function
         for reached in offered
-        if id(reached.function) not in left_alone and hook_of(reached.function) is None and _acts(reached)
+        if id(reached.function) not in left_alone and hook_of(reached.function) is None
+        if _acts_at_first(reached, fresh=id(real_of(reached.function).__globals__) in near)
     }
     return list(missed.values())
+
+
+_READ: "weakref.WeakKeyDictionary[types.FunctionType, bool]" = weakref.WeakKeyDictionary()
+
+
+def _acts_at_first(reached: Reached, *, fresh: bool) -> bool:
+    """Whether a function acts; of one far from the graph, what its first reading said.
+
+    A process may hold thousands of tools that a graph never sees: the functions around them are read once.
+    """
+    if fresh or reached.function not in _READ:
+        _READ[reached.function] = _acts(reached)
+    return _READ[reached.function]
 
 
 def _acts(reached: Reached) -> bool:
