@@ -441,7 +441,9 @@ class Session:
                 call = self._replied(call, answer.asks[0], person)
                 again = self.situation(call, place, after)
                 answer = yield Predict(call, replace(situation, seen=again.seen))
-            answer = viewed(answer, self.spec(call, place).view)
+            own = self._own.get(place.arrival)
+            if own is not None and own.view:
+                answer = viewed(answer, own.view)
             answer = spoiled(fault, call, answer) if fault is not None else answer
         if identity is not None:  # LangGraph returns a node's replies in the order of its questions
             for before in self._asked.get(identity, ())[len(call.replies) :]:

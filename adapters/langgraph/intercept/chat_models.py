@@ -8,6 +8,7 @@ Where the episode has a policy, that is asked in the model's place (`policy.resp
 
 import functools
 import json
+import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -43,7 +44,7 @@ from dreamgym_kit.routing.process import PROCESS, current, find
 from dreamgym_kit.routing.session import Session
 from dreamgym_kit.serialization import to_json
 from dreamgym_kit.settings import advice
-from dreamgym_kit.settings.secrets import looks_secret, names_secret
+from dreamgym_kit.settings.secrets import looks_secret
 
 STREAMS = ("_stream", "_stream_chat_model_events")
 ASYNC_STREAMS = ("_astream", "_astream_chat_model_events")
@@ -60,6 +61,10 @@ def host_of(model: object) -> str | None:
     if parts is None or not parts.hostname:
         return None
     return f"{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
+
+
+_KEY = re.compile("KEY|TOKEN|SECRET", re.IGNORECASE)
+"""In the name of a variable that holds one; another may have the same value by chance, such as CI=1."""
 
 
 class AgentModel(NamedTuple):
@@ -99,7 +104,7 @@ def _served(model: object, environ: Mapping[str, str]) -> AgentModel | None:
         return None
     if type(client).__name__ != "OpenAI" or not isinstance(name, str) or not url or not _is_plain(url):
         return None
-    holders = [variable for variable, value in environ.items() if value == key and names_secret(variable)]
+    holders = [variable for variable, value in environ.items() if value == key and _KEY.search(variable)]
     return AgentModel(url.rstrip("/"), name, min(holders, default=None))
 
 
