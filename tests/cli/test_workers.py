@@ -75,7 +75,7 @@ def test_shards_are_merged_into_the_run_that_they_are(recorded: Path, run: Run) 
 
 
 @pytest.mark.parametrize(
-    ("said", "why"), [("3/2", "write I/N"), ("0/2", "write I/N"), ("3/3", "there are 2 tasks")]
+    ("said", "why"), [("3/2", "write I/N"), ("0/2", "write I/N"), ("3/3", "only 2 tasks")]
 )
 def test_a_shard_that_there_cannot_be_is_refused(recorded: Path, run: Run, said: str, why: str) -> None:
     done = run(*SIMULATE, "--set", f"shard={said}")

@@ -180,8 +180,8 @@ def played(model: Any, episode: RecordedCalls) -> list[tuple[str, str, frozenset
     for step in episode.steps:
         args = names.renamed(step.args)
         told = dream.consider(step.tool, args)
-        if told is None:
-            dream.unseen(step.tool, args)
+        if told is None:  # what comes later is measured as after an answer from elsewhere
+            dream.observe(step._replace(args=args, out=names.renamed(step.out)))
             continue
         dream.observe(SeenStep(step.tool, args, told.ok, told.out, step.writes, step.wrap), told.confidence)
         for other in dream.proposed:
