@@ -442,8 +442,7 @@ class Session:
                 again = self.situation(call, place, after)
                 answer = yield Predict(call, replace(situation, seen=again.seen))
             own = self._own.get(place.arrival)
-            if own is not None and own.view:
-                answer = viewed(answer, own.view)
+            answer = viewed(answer, own.view) if own is not None and own.view else answer
             answer = spoiled(fault, call, answer) if fault is not None else answer
         if identity is not None:  # LangGraph returns a node's replies in the order of its questions
             for before in self._asked.get(identity, ())[len(call.replies) :]:

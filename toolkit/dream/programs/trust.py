@@ -20,6 +20,8 @@ _SURE = 0.8  # confidence that only such a bound gives: few answers, all right, 
 NEAR = 0.5
 """Z-score for shares that are not a measured exactness: one-sided, 70% of such bounds hold."""
 _UNTRIED = 0.3  # of a kind that no held-out recording tried
+CORRECTED = ", corrected"
+"""The mark of what was held out and dreamed with recorded answers where the dream had none."""
 FEW = ":few"
 """The mark of an answer that few recordings show; other marks name other deviations from recordings."""
 SUSPECTED = ":suspected"
@@ -101,6 +103,11 @@ class Trust:
         """The lower bound of the measured share of exact answers, after the write that it is lowest after."""
         for held_out in ("episode", "world"):
             mine, all_of = self._of(held_out, tool, kind), self._of(held_out, "", _general(kind))
+            if not (
+                mine.tried or all_of.tried
+            ):  # with few recordings the dream may not get that far by itself
+                by = held_out + CORRECTED
+                mine, all_of = self._of(by, tool, kind), self._of(by, "", _general(kind))
             if held_out == "world" and (not mine.tried or "|" not in kind):
                 continue  # programs have to hold in other worlds; what was read in this world need not
             wide = self._wide(held_out, kind)
@@ -144,7 +151,8 @@ def measure(
     """Hold a third of the episodes out at a time, and with enough worlds half of these; dream them freely.
 
     What is held out is dreamed from the rest, uncorrected, so that an answer that rests on a wrong one
-    counts as wrong itself.
+    counts as wrong itself. Kinds of answers that none of these give are measured where calls that the dream
+    cannot answer get their recorded answer.
     """
     from dreamgym_kit.dream.programs.mining import mine
 
@@ -158,6 +166,8 @@ def measure(
             trust.calls += len(episodes[place].steps) * (held_out == "episode")
             for tool, kind, through, right in played(model, episodes[place]):
                 trust.count(held_out, tool, kind, right=right, writes=through)
+            for tool, kind, _, right in played(model, episodes[place], corrected=True):
+                trust.count(held_out + CORRECTED, tool, kind, right=right)
 
     if len(episodes) < _FOLDS:
         return trust
@@ -172,16 +182,24 @@ def measure(
     return trust
 
 
-def played(model: Any, episode: RecordedCalls) -> list[tuple[str, str, frozenset[str], bool]]:
-    """A recorded episode dreamed freely: of each answer the tool, kind, writes, and whether it was exact."""
+def played(
+    model: Any, episode: RecordedCalls, *, corrected: bool = False
+) -> list[tuple[str, str, frozenset[str], bool]]:
+    """A recorded episode dreamed freely: of each answer the tool, kind, writes, and whether it was exact.
+
+    `corrected`: calls that the dream cannot answer get their recorded answer.
+    """
     from dreamgym_kit.dream.programs.dreaming import ProgramEpisode
 
     dream, names, found = ProgramEpisode(model, episode.world, None, episode.id), MadeUpNames(), []
     for step in episode.steps:
         args = names.renamed(step.args)
         told = dream.consider(step.tool, args)
-        if told is None:  # what comes later is measured as after an answer from elsewhere
-            dream.observe(step._replace(args=args, out=names.renamed(step.out)))
+        if told is None:
+            if corrected:
+                dream.observe(step._replace(args=args, out=names.renamed(step.out)))
+            else:
+                dream.unseen(step.tool, args)
             continue
         dream.observe(SeenStep(step.tool, args, told.ok, told.out, step.writes, step.wrap), told.confidence)
         for other in dream.proposed:
