@@ -139,9 +139,7 @@ def test_a_server_is_tried_too_and_its_gate_lies_in_the_folder(here: Path) -> No
     ran("annotate", "out")
     said = json.dumps({**CANNOT_TELL, "set": [], "confidence": 0})
     with serving(FaultyEndpointDouble(content=lambda body: said)) as server:
-        (here / "dreamgym.toml").write_text(
-            f'[experience]\nurls = ["{server.url}"]\nmodel = "big"\n[simulate]\nmin_confidence = 0.2\n'
-        )
+        (here / "dreamgym.toml").write_text(f'[experience]\nurls = ["{server.url}"]\nmodel = "big"\n')
         found = json.loads(ran("eval", "out", "--endpoint", "--json")[0])
         assert found["calls"] == len(server.requests) - 1
     assert (found["exact_model"], found["calibration_error"]) == (0, None)
@@ -161,9 +159,7 @@ def test_a_model_is_trained_tried_and_judged(here: Path) -> None:
     trained = ("train", "out", "--model", "base", "--steps", "1", "--set", "distill.batch_size=2")
     (here / "dreamgym.toml").write_text("[distill]\nmicro_batches = 1\nmax_tokens = 64\n")
     assert "lessons are longer than it reads, or than distill.max_tokens" in ran(*trained)[1]
-    (here / "dreamgym.toml").write_text(
-        "[distill]\nmicro_batches = 1\nmax_tokens = 16_384\n[simulate]\nmin_confidence = 0.2\n"
-    )
+    (here / "dreamgym.toml").write_text("[distill]\nmicro_batches = 1\nmax_tokens = 16_384\n")
     told = json.loads(ran(*trained, "--set", "distill.leave_out=1", "--set", "tenant=nobody", "--json")[0])
     assert told["lessons"] > 20
     found = json.loads(ran("eval", "out", "--most", "4", "--json")[0])

@@ -134,8 +134,6 @@ def test_the_whole_way_and_the_gate_at_its_end(known, tmp_path: Path) -> None:
         gate_of_settings(settings)
 
 
-# With these few recordings programs stay silent: a kind of answer that no held-out call tried is worth .3.
-@pytest.mark.nightly
 def test_code_answers_beside_no_model_at_all(known) -> None:
     found, _ = known
     calls = asyncio.run(held_out_calls(found, None))
