@@ -138,7 +138,7 @@ def _locked(address: Address, folder: Path) -> RunLock:
         try:
             return RunLock(folder / "server.lock")
         except RunDirectoryError as error:
-            if not _stop_orphan(folder) or time.monotonic() > ends:
+            if time.monotonic() > ends or not _stop_orphan(folder):
                 raise StoreError(
                     f"{address}: a server already runs on {folder}: {error} Or run one server for all and "
                     "use weaviate://HOST"
@@ -147,15 +147,19 @@ def _locked(address: Address, folder: Path) -> RunLock:
 
 
 def _stop_orphan(folder: Path) -> bool:
-    """Stop a server on the folder whose parent process ended; return whether there was one."""
+    """Stop a server on the folder whose parent ended; return whether the folder will soon be free."""
     try:
         process = Path("/proc", str(int(json.loads((folder / "server.lock").read_bytes())["pid"])))
-        variables = dict(
-            part.split("=", 1) for part in (process / "environ").read_text().split("\0") if "=" in part
-        )
-        parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
     except (OSError, ValueError, KeyError, TypeError):
         return False
+    try:
+        state, parent = (process / "stat").read_text().rpartition(")")[2].split()[:2]
+        if state == "Z":  # it has ended, but a thread of it may not have, and holds the lock
+            return True
+        text = (process / "environ").read_text()
+    except (OSError, ValueError):
+        return sys.platform == "linux" and not process.exists()
+    variables = dict(part.split("=", 1) for part in text.split("\0") if "=" in part)
     if (
         variables.get("PERSISTENCE_DATA_PATH") != str(folder / "data")
         or variables.get(_PARENT, parent) == parent

@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 
 BINARY = """#!{python}
-import json, os, pickle, signal, sys, threading
+import json, os, pickle, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # in all threads: waited for below
 sys.path.insert(0, {tests!r})
 from weaviate_double import WeaviateDouble
 seen = {{name: os.environ.get(name) for name in ("DISABLE_TELEMETRY", "OPENAI_API_KEY")}}
@@ -22,13 +23,11 @@ if os.path.exists(kept):
         for table, rows in pickle.load(file).items():
             getattr(double.state, table).update(rows)
 start(double)
-done = threading.Event()
-signal.signal(signal.SIGTERM, lambda *_: done.set())
-done.wait()
-double.stop()
+signal.sigwait([signal.SIGTERM])
 with open(kept, "wb") as file:
     tables = "schema", "tenants", "items"
     pickle.dump({{table: dict(getattr(double.state, table)) for table in tables}}, file)
+os._exit(0)  # its clients have ended; a thread that still serves one need not be waited for
 """
 
 
