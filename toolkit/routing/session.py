@@ -79,8 +79,7 @@ Identity = tuple[str, str]
 UNANSWERED = "(unanswered)"
 """Placeholder for an answer until the turn's other calls are requested; no model reads it."""
 
-_EARLIER_S = 0.5  # maximum wait for calls of an earlier run of the node
-_SIBLINGS_S = 0.1  # maximum wait of a failure for other calls of the turn
+_WAIT_S = 2.0  # maximum wait for other calls of a turn or of an earlier run of the node, on a busy machine
 _MAX_REFUSALS = 20  # refusals listed one by one
 
 
@@ -461,13 +460,13 @@ class Session:
 
     def earlier_run_ends(self, place: CallPosition) -> Flow[None]:
         """Wait briefly for threads of an earlier run of this node, so that the state is deterministic."""
-        until = time.monotonic() + _EARLIER_S
+        until = time.monotonic() + _WAIT_S
         while self.ledger.overlaps(place) and time.monotonic() < until:
             yield Throttle(0.002)
 
     def twins_end(self, call: Call, place: CallPosition) -> Flow[None]:
         """Wait for equal calls asked for before this one in its turn: it sees what they did."""
-        until = time.monotonic() + _SIBLINGS_S
+        until = time.monotonic() + _WAIT_S
         while self.ledger.awaits_twins(place, call):
             if time.monotonic() >= until and not self.ledger.twin_under_way(place):
                 return  # it was cancelled
@@ -478,7 +477,7 @@ class Session:
 
         LangGraph cancels calls that have not begun; which ones must not depend on thread timing.
         """
-        until = time.monotonic() + _SIBLINGS_S
+        until = time.monotonic() + _WAIT_S
         while not self._one_by_one and self.ledger.awaits(call.call_id):
             self._one_by_one = time.monotonic() >= until
             yield Throttle(0.002)
