@@ -12,7 +12,7 @@ import typer
 from dreamgym_kit.cli import importing, options, scrub
 from dreamgym_kit.cli.output import say, say_json, tell
 from dreamgym_kit.cli.running import tell_waiting
-from dreamgym_kit.errors import StoreError, UnknownName, UserError
+from dreamgym_kit.errors import ExitCode, StoreError, UnknownName, UserError
 from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def flush_command(
         ) from error
     _show_flushed(spool, done, address, waited=waiting, as_json=as_json)
     if done.unreadable:
-        raise typer.Exit(2)
+        raise typer.Exit(ExitCode.CANNOT_RUN)
 
 
 @app.command("check")
@@ -164,7 +164,7 @@ def check_command(
         say(f" {found.not_near} of {found.vectors_checked} vectors not found by search.")
         say(f" {found.repaired} rows repaired." if repair else " --repair restores missing rows.")
     if not found.sound:
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 @app.command("search")

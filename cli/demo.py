@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import say, say_json, say_steps, stdout_paint
 from dreamgym_kit.cli.running import carry_out, end, look_at, tell_warnings
-from dreamgym_kit.errors import UserError, require_extra
+from dreamgym_kit.errors import ExitCode, UserError, require_extra
 from dreamgym_kit.report.colors import fold
 
 if TYPE_CHECKING:
@@ -34,8 +34,6 @@ def command(fixed: Fixed = False, keep: Keep = None, as_json: options.AsJson = F
 
     No tool runs. The agent's model is a script with one planted bug, which the dry run has to expose.
     """
-    from dreamgym_kit.types import EXIT_EXECUTED
-
     folder = _folder(keep)
     request = _request(folder, fixed=fixed)
     result = carry_out(request)
@@ -44,7 +42,7 @@ def command(fixed: Fixed = False, keep: Keep = None, as_json: options.AsJson = F
     else:
         _show(result, fixed=fixed)
     stopped = 128 + result.stopped_by if result.stopped_by is not None else 0
-    end(EXIT_EXECUTED if result.summary.executed else stopped, dreamt=True)
+    end(ExitCode.EXECUTED if result.summary.executed else stopped, dreamt=True)
 
 
 def _folder(keep: Path | None) -> Path:

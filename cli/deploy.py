@@ -9,6 +9,7 @@ import typer
 
 from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import near, say, say_json, say_steps, stdout_paint
+from dreamgym_kit.errors import ExitCode
 from dreamgym_kit.report.colors import fold
 from dreamgym_kit.report.sanitize import one_line
 
@@ -118,7 +119,7 @@ def status(registry: Registry = Path(SHELF), as_json: options.AsJson = False) ->
     with ModelRegistry(registry) as shelf:
         current, events, edited = shelf.current, shelf.events, False
         if current is not None:
-            shelf.whole(current)
+            shelf.verified_folder(current)
             edited = not shelf.as_written(current)
         pointing = shelf.pointing(registry, shelf.use)
     if as_json:
@@ -147,7 +148,7 @@ def _show(done: "Deployed", into: Path, *, as_json: bool) -> None:
     else:
         _show_text(done, into)
     if not done.done:
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _show_text(done: "Deployed", into: Path) -> None:

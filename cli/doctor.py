@@ -30,7 +30,7 @@ from dreamgym_kit.cli.doctor_checks import (
 )
 from dreamgym_kit.cli.output import coloured, say, say_json, say_steps
 from dreamgym_kit.cli.running import graphs_here, let_go, next_command, prints_on_stderr, typed_command
-from dreamgym_kit.errors import StoreError, UserError
+from dreamgym_kit.errors import ExitCode, StoreError, UserError
 from dreamgym_kit.report.colors import Paint, fold
 from dreamgym_kit.report.percent import format_count
 from dreamgym_kit.report.sanitize import clean, one_line
@@ -98,7 +98,7 @@ def command(
         say(f" {stops} to stop, {fixes} to fix.\n")
         say_steps(step)
     let_go(2 if stops else 0)
-    raise typer.Exit(2 if stops else 0)
+    raise typer.Exit(ExitCode.CANNOT_RUN if stops else 0)
 
 
 def _next(checks: "Sequence[Check]", given: options.Given) -> Step:

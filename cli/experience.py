@@ -11,7 +11,7 @@ import typer
 from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import say, say_json, say_steps, tell
 from dreamgym_kit.cli.running import inspected, served_model
-from dreamgym_kit.errors import UnknownName, UserError
+from dreamgym_kit.errors import ExitCode, UnknownName, UserError
 from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def annotate_command(
             )
     _show_annotated(done, known, out, spend=earlier + account.spend, as_json=as_json)
     if done.stopped or done.unusable:
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 @app.command("train")
@@ -261,7 +261,7 @@ def eval_command(
     else:
         _show_exact(measured, gate, path)
     if any(one.verdict == NEVER for one in gate.tools.values()):
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _tools(settings: "Settings") -> "list[Any]":

@@ -12,7 +12,7 @@ import typer
 from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import say, say_json, tell
 from dreamgym_kit.cli.running import tell_waiting
-from dreamgym_kit.errors import UserError
+from dreamgym_kit.errors import ExitCode, UserError
 from dreamgym_kit.replay.trace_formats import Format
 from dreamgym_kit.report.sanitize import one_line
 
@@ -73,7 +73,7 @@ def command(
     else:
         unread = _import_own(file, place, settings, as_json=as_json)
     if unread:
-        raise typer.Exit(2)
+        raise typer.Exit(ExitCode.CANNOT_RUN)
 
 
 def _is_trace(file: Path, form: Format) -> bool:
@@ -246,7 +246,7 @@ def migrate_command(
     else:
         _show_migrated(report, source, target)
     if not report.whole:
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _refuse_the_same(source: "Place", target: "Place") -> None:

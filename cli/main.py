@@ -1,16 +1,7 @@
-"""Entry point: the commands, and the one place where errors become exit codes.
+"""Entry point: the commands, and the one place where errors become exit codes (`errors.ExitCode`).
 
-    0        passed, or done
-    1        failed
-    2        cannot run: the input is at fault, one line says how to mend it
-    3        inconclusive
-    4        error: the set-up or the kit failed
-    5        no task selected
-    6        a real call was executed in a dream; before all others
-    70       a fault of the kit's own; the traceback is in a crash log, and nowhere else
-    128 + n  stopped by signal n (130 Ctrl-C, 143 SIGTERM)
-
-`--help` imports typer and the standard library only: every command imports the rest when it runs.
+A fault of the kit leaves its traceback in a crash log, and nowhere else. `--help` imports typer and the
+standard library only: every command imports the rest when it runs.
 """
 
 import os
@@ -49,7 +40,7 @@ from dreamgym_kit.cli import (
 )
 from dreamgym_kit.cli.output import coloured, columns, finish, tell
 from dreamgym_kit.cli.running import let_go
-from dreamgym_kit.errors import UserError
+from dreamgym_kit.errors import ExitCode, UserError
 from dreamgym_kit.report.colors import WIDTH
 from dreamgym_kit.report.sanitize import clean
 
@@ -108,8 +99,6 @@ def _write_sections(formatter: Any, panels: Iterable[tuple[str, list[tuple[str, 
             with formatter.section(name):
                 formatter.write_dl(rows)
 
-
-CANNOT_RUN, NO_TASK, OUR_FAULT, INTERRUPTED = 2, 5, 70, 130
 
 app = typer.Typer(
     name="dreamgym-kit",
@@ -225,7 +214,11 @@ def _named_group(group: TyperInfo) -> TyperInfo:
 def main() -> None:
     """Run the command line."""
     code = copy_context().run(_code)
-    if code in (CANNOT_RUN, NO_TASK, OUR_FAULT):  # nothing of the agent's is under way that anybody asked for
+    if code in (
+        ExitCode.CANNOT_RUN,
+        ExitCode.NO_TASK,
+        ExitCode.KIT_FAULT,
+    ):  # nothing of the agent's is under way that anybody asked for
         let_go(code)
     sys.exit(code)
 
@@ -238,19 +231,19 @@ def _code() -> int:
         options.refuse_old(words, _flags_of(command, words))
         command([*before, *words], prog_name="dreamgym-kit")
     except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else 0 if ended.code is None else CANNOT_RUN
+        return ended.code if isinstance(ended.code, int) else 0 if ended.code is None else ExitCode.CANNOT_RUN
     except UserError as error:
         _tell_error(str(error))
         return error.exit_code
     except KeyboardInterrupt:
         _tell_error("interrupted")
-        return INTERRUPTED
+        return ExitCode.INTERRUPTED
     except Exception as error:  # noqa: BLE001  the edge: whatever gets here is a fault of ours
         _tell_error(
             f"a fault in dreamgym-kit itself ({type(error).__name__}); nothing finished is lost. "
             f"Please report it with {_crash_log()}"
         )
-        return OUR_FAULT
+        return ExitCode.KIT_FAULT
     finally:
         finish()
     return 0

@@ -12,6 +12,7 @@ from dreamgym_kit.cli import options
 from dreamgym_kit.cli.approving import TerminalApprover, confirm, format_effects
 from dreamgym_kit.cli.output import near, say, say_json, say_steps, stdout_paint, tell
 from dreamgym_kit.cli.running import end, going_on, inspected, learning
+from dreamgym_kit.errors import ExitCode
 from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def command(
 
 def _code(result: "S2rResult") -> int:
     if result.executed:
-        return 6
+        return ExitCode.EXECUTED
     if result.stopped_by is not None:
         return 128 + result.stopped_by
     if result.stopped is not None:

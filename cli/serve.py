@@ -129,7 +129,7 @@ def _deployed_model(model: str | None, shelf: Path) -> tuple[str, str]:
         current = versions.current
         if current is None:
             raise UserError(f"{shelf}: nothing is deployed there.")
-        return str(versions.whole(current)), versions.use.name or "agent"
+        return str(versions.verified_folder(current)), versions.use.name or "agent"
 
 
 def _directory(folder: Path) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from dreamgym_kit.cli import options
 from dreamgym_kit.cli.approving import agree
 from dreamgym_kit.cli.output import near, say, say_json, say_steps, stdout_paint, tell
 from dreamgym_kit.cli.running import end, going_on, learning, opened_recordings
-from dreamgym_kit.errors import has_extra
+from dreamgym_kit.errors import ExitCode, has_extra
 from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _agree(request: "TrainRequest", *, yes: bool) -> None:
 
 def _code(result: "TrainResult") -> int:
     if result.trained.alarm is not None and result.trained.alarm.alarm == "executed":
-        return 6
+        return ExitCode.EXECUTED
     if result.stopped_by is not None:
         return 128 + result.stopped_by
     return 1 if result.trained.alarm is not None else 0

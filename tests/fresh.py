@@ -9,7 +9,7 @@ def forget_dreams() -> None:
     from dreamgym_kit.routing.process import PROCESS
 
     PROCESS.armed = PROCESS.held > 0
-    PROCESS.told(once=True)
+    PROCESS.stray_calls(once=True)
     egress._ended = None
 
 

@@ -28,6 +28,7 @@ EpisodeStop(BaseException)   ends one episode and nothing else; ordinary `except
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from enum import IntEnum
 from importlib.util import find_spec
 from typing import Any
 
@@ -39,6 +40,7 @@ __all__ = [
     "DreamgymError",
     "EndpointError",
     "EpisodeStop",
+    "ExitCode",
     "RealCallBlocked",
     "GraphNotLoaded",
     "MissingExtra",
@@ -57,6 +59,20 @@ __all__ = [
 ]
 
 
+class ExitCode(IntEnum):
+    """Of every command; after a signal it is 128 and the signal's number."""
+
+    PASSED = 0
+    FAILED = 1
+    CANNOT_RUN = 2
+    INCONCLUSIVE = 3
+    ERROR = 4
+    NO_TASK = 5
+    EXECUTED = 6  # a real tool ran in a dream; takes precedence over all others
+    KIT_FAULT = 70  # a bug of ours
+    INTERRUPTED = 130
+
+
 class DreamgymError(Exception):
     """Base of the kit's errors. The text is one line: what, where, what to do."""
 
@@ -64,13 +80,13 @@ class DreamgymError(Exception):
 class UserError(DreamgymError):
     """The input is at fault, nothing was lost, and the message says how to mend it."""
 
-    exit_code = 2  # of a command that it ends
+    exit_code = ExitCode.CANNOT_RUN  # of a command that it ends
 
 
 class NoTaskSelected(UserError):
     """What was asked for leaves no task to run."""
 
-    exit_code = 5
+    exit_code = ExitCode.NO_TASK
 
 
 class UnknownName(UserError):

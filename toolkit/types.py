@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from dreamgym_kit.canonical import content_id, digest
 from dreamgym_kit.codec import ALWAYS, IF_SET, NEVER, FilledText, Number, Position, Share, on_disk
+from dreamgym_kit.errors import ExitCode
 from dreamgym_kit.serialization import JsonValue
 
 SCHEMA_VERSION = 1
@@ -76,8 +77,8 @@ class Verdict(StrEnum):
 
     @property
     def exit_code(self) -> int:
-        """Of a command whose run has this verdict; a real call in a dream has its own (`EXIT_EXECUTED`)."""
-        return {Verdict.PASSED: 0, Verdict.FAILED: 1, Verdict.INCONCLUSIVE: 3, Verdict.ERROR: 4}[self]
+        """Of a command whose run has this verdict, and executed no real call."""
+        return ExitCode[self.name]
 
     @classmethod
     def _missing_(cls, value: object) -> "Verdict | None":
@@ -90,7 +91,6 @@ _VERDICTS_ON_DISK = {
     Verdict.INCONCLUSIVE: "undetermined",
 }
 REACHED = "reached "  # before a host, in the counts of an episode that reached it
-EXIT_EXECUTED = 6  # a real tool ran in a dream; the run's verdict is FAILED
 
 
 class Split(StrEnum):

@@ -173,7 +173,7 @@ def deploy(
             pointing=pointing,
         )
         shelf.put(version, lambda folder: _fill(folder, candidate, facts))
-        shelf.whole(version)  # the copied files are the evaluated ones
+        shelf.verified_folder(version)  # the copied files are the evaluated ones
         shelf.use = use
         shelf.note(event)
         return Deployed(event, pointing, weighed, shelf.place(version.name) / MERGED / CARD)
@@ -193,7 +193,7 @@ def roll_back(into: str | Path = SHELF, *, to: str | None = None, why: str = "")
         if name == current.name:
             raise UserError(f"{into}: {name} is already current. Nothing was changed.")
         version = shelf.version(name)
-        shelf.whole(version)
+        shelf.verified_folder(version)
         event = RegistryEvent(
             at=time.time(),
             deed=RegistryAction.ROLLED_BACK,

@@ -158,7 +158,7 @@ def test_weights_that_are_in_use_are_not_deployed_again(place: Place) -> None:
     assert done.already
     assert "Nothing was changed" in done.sentence
     with ModelRegistry(place.shelf) as shelf:
-        assert shelf.known() == ["v001"]
+        assert shelf.names() == ["v001"]
 
 
 def test_back_to_the_version_before_and_only_to_what_it_was(place: Place) -> None:

@@ -75,7 +75,7 @@ def test_a_promotion_killed_at_any_write_leaves_one_version_or_the_other(tmp_pat
         shelf = folder / "deployed"
         with ModelRegistry(shelf) as opened:  # what the next one that comes finds
             assert opened.current is not None
-            opened.whole(opened.current)
+            opened.verified_folder(opened.current)
             seen.add(opened.current.name)
             assert (
                 content_of(shelf / "current" / "merged")

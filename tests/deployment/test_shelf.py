@@ -50,9 +50,9 @@ def test_the_last_version_is_in_use_and_each_stays(three: Path) -> None:
     assert content_of(three / "current" / MERGED) == "three"
     assert version_in_use(three) == "v003"
     with ModelRegistry(three) as shelf:
-        assert shelf.known() == ["v001", "v002", "v003"]
+        assert shelf.names() == ["v001", "v002", "v003"]
         assert (shelf.before, shelf.next_name()) == ("v002", "v004")
-        assert shelf.whole(shelf.version("v001")) == three / "versions" / "v001" / MERGED
+        assert shelf.verified_folder(shelf.version("v001")) == three / "versions" / "v001" / MERGED
 
 
 def test_the_way_back_leads_past_what_was_rolled_back(three: Path) -> None:
@@ -91,8 +91,8 @@ def test_weights_that_were_changed_on_the_shelf_are_not_used(three: Path) -> Non
     (three / "versions" / "v001" / MERGED / "model.safetensors").write_text("evil")
     with ModelRegistry(three) as shelf:
         with pytest.raises(UserError, match="not what was deployed as v001"):
-            shelf.whole(shelf.version("v001"))
-        shelf.whole(shelf.version("v002"))
+            shelf.verified_folder(shelf.version("v001"))
+        shelf.verified_folder(shelf.version("v002"))
 
 
 def test_two_hands_at_once_are_refused(three: Path) -> None:

@@ -47,6 +47,7 @@ def test_a_known_secret_is_masked_in_every_spelling(spelled: str) -> None:
         "xoxo-1234567890-abcdef",
         "lsv2_pt_0123456789abcdef0123456789abcdef_0123456789",
         "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln",
+        "odt-abcdEFGH12345678ijkl",
         "-----BEGIN RSA PRIVATE KEY-----\nMIIE",
     ],
 )

@@ -193,7 +193,7 @@ class ModelRegistry(Closing):
                 gone.append(event.before)
         return gone[-1] if gone else ""
 
-    def known(self) -> list[str]:
+    def names(self) -> list[str]:
         """Return the names of all versions that ever were current, oldest first."""
         return list(dict.fromkeys(event.version for event in self._events if event.version))
 
@@ -203,8 +203,8 @@ class ModelRegistry(Closing):
         Raises:
             UserError: it is unknown, or its record is damaged or differs from the history.
         """
-        if name not in self.known():
-            listed = ", ".join(self.known()) or "none"
+        if name not in self.names():
+            listed = ", ".join(self.names()) or "none"
             raise UserError(f"{self.folder}: has no version {name!r:.40}; known: {listed}.")
         path = self.place(name) / RECORD
         try:
@@ -252,7 +252,7 @@ class ModelRegistry(Closing):
         """Return how to use the current version in a graph; `shelf`: this folder, for commands."""
         return Pointing(self.merged, use.name, use.record, str(shelf))
 
-    def whole(self, version: Version) -> Path:
+    def verified_folder(self, version: Version) -> Path:
         """Return a version's model directory after checking its digest.
 
         Raises:
@@ -265,7 +265,7 @@ class ModelRegistry(Closing):
 
     def next_name(self) -> str:
         """Return the name of the next version."""
-        numbers = [int(match[1]) for name in self.known() if (match := _NAME.fullmatch(name))]
+        numbers = [int(match[1]) for name in self.names() if (match := _NAME.fullmatch(name))]
         return f"v{max(numbers, default=0) + 1:03d}"
 
     def put(self, version: Version, fill: Callable[[Path], None]) -> None:

@@ -49,13 +49,9 @@ _SHORTEST_KEY = 15  # characters of the shortest text that has a published form
 _DEEP = 100
 _PERCENT = re.compile("%[0-9A-F]{2}")
 _BARE = frozenset({int, float, bool, type(None)})  # nothing to look at
-# What every known form holds: looking for these first spares nearly every text the patterns.
-_HINTS = re.compile(
-    r"[sprd]k[-_]|A(?:KIA|SIA|BIA|CCA|3T|KC)|gh[a-z]_|github_pat_|gl[a-z]{2,5}-|hf_|xox|lsv|AIza|eyJ|gAAAAA|SG\."
-    r"|key-|AC[0-9a-f]{8}|SK[0-9a-f]{8}|\$(?:\d|krb|argon|y\$)|-us\d|pat_|pypi-|odt_|tvly|sgp_|sq0|dp\.|AA|live_|00D|NRA|AZDO"
-    r"|/webhook/|\.[\w-]{6}\."
-)
-_FORM = re.compile("|".join(form for form in (*KEY_FORMS, LOOSE_KEY) if "secret" not in form))
+_FORMS = {hint: form for hint, form in KEY_FORMS.items() if "?P<secret>" not in form}
+_HINTS = re.compile("|".join(_FORMS))
+_FORM = re.compile("|".join((*_FORMS.values(), LOOSE_KEY)))  # whose hint is that of the first form
 _BEARER = re.compile(r"(?i:\b(bearer)(\s+))([A-Za-z0-9._~+/=-]{12,})")
 _PASSWORD = re.compile(r"(://[^/\s:@]*:)([^/\s@]+)(?=@)")
 _USER = re.compile(r"(://)([^/\s:@\"'<>]+)(?=@)")
@@ -229,7 +225,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 def rules_digest() -> str:
     """Names today's rules: another one, and buffers may hold what was no secret before."""
-    own = [*KEY_FORMS, *secrets.OWN[-1].patterns, *sorted(secrets.OWN[-1].fields)]
+    own = [*KEY_FORMS.values(), *secrets.OWN[-1].patterns, *sorted(secrets.OWN[-1].fields)]
     return hashlib.sha256(_RULES.read_bytes() + json.dumps(own).encode()).hexdigest()[:16]
 
 

@@ -45,7 +45,7 @@ class TextPattern:
 
 
 _KEYS = (
-    *KEY_FORMS,
+    *KEY_FORMS.values(),
     LOOSE_KEY,
     r"""(?i:(?:api[_-]?key|secret|passw(?:or)?d|token)["']?\s*[=:]\s*["']?)(?P<secret>[^\s"',;&{}\[\]<>]{6,})""",
 )

@@ -142,7 +142,7 @@ class Evaluation:
     def exit_code(self) -> int:
         """The command's exit code: of B's run, or of the requirement against A."""
         code = self.b.summary.exit_code
-        return self.verdict.exit_code if code in (0, 1, 3, 4) else code
+        return self.verdict.exit_code if code in [verdict.exit_code for verdict in Verdict] else code
 
     @property
     def sentence(self) -> str:

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from signal import Signals
 
 from dreamgym_kit.codec import NEVER
+from dreamgym_kit.errors import ExitCode
 from dreamgym_kit.report.gate_rules import Rule, rules_of, verdict_of
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.trust.outcomes import Share, passed_once, task_outcomes
-from dreamgym_kit.types import EXIT_EXECUTED, REACHED, Blame, Effect, Executed, Source, Spend, Verdict
+from dreamgym_kit.types import REACHED, Blame, Effect, Executed, Source, Spend, Verdict
 
 SUMMARY_SCHEMA = 2
 CRITICAL = "critical"
@@ -350,7 +351,7 @@ class RunMetrics:
         130 or 143 if a signal ended the run early.
         """
         if self.executed:
-            return EXIT_EXECUTED
+            return ExitCode.EXECUTED
         stopped = str(self.fact("stopped"))
         interrupted = self.not_run and stopped in Signals.__members__
         return 128 + Signals[stopped] if interrupted else self.verdict.exit_code

@@ -16,12 +16,12 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from dreamgym_kit.errors import NotSerializable
+from dreamgym_kit.errors import ExitCode, NotSerializable
 from dreamgym_kit.interfaces import EpisodeRunner, EventSink
 from dreamgym_kit.rollout.event_loop import SlotStagger, frozen_heap, lane_threads
 from dreamgym_kit.rollout.jobs import Job, ended, run_bounded, unstorable
 from dreamgym_kit.rollout.journal import Journal
-from dreamgym_kit.rollout.stop import EXECUTED, StopSwitch
+from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.types import Episode, Verdict
 
 GRACE_S = 5.0  # time beyond a runner's own limit before the engine cancels it
@@ -189,7 +189,7 @@ class _Run:
             episode = unstorable(job, error, episode)
             self._journal.append(episode)
         if episode.executed:
-            self._stop.cancel(episode.reason, code=EXECUTED)
+            self._stop.cancel(episode.reason, code=ExitCode.EXECUTED)
             return  # reported after all lanes have ended
         self._count(episode)
 
@@ -235,7 +235,7 @@ def append_executed(journal: Journal, stop: StopSwitch, events: EventSink) -> Ca
             if journal.append(episode):
                 events.emit("executed", episode=episode.id, text=episode.reason)
         finally:
-            stop.cancel(episode.reason, code=EXECUTED)
+            stop.cancel(episode.reason, code=ExitCode.EXECUTED)
 
     return append
 

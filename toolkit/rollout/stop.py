@@ -18,8 +18,6 @@ from types import FrameType
 
 from dreamgym_kit.guard.egress import exempt
 
-EXECUTED = 6  # exit code: a real call was executed; takes precedence over all others
-
 
 class StopSwitch:
     """A stopped run begins no more episodes; a cancelled run also drops running ones.

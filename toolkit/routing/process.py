@@ -52,7 +52,7 @@ class _Process:
             self.held += more
             self.armed = self.armed or self.held > 0
 
-    def told(self, *, once: bool = False) -> list[str]:
+    def stray_calls(self, *, once: bool = False) -> list[str]:
         """Return the refused calls without an episode. `once`: remove them."""
         with self.lock:
             strays = list(self.strays)

@@ -40,7 +40,7 @@ _OWN = re.compile(
     r"|/proc/(self|thread-self|\d+)/(task/\d+/)?(comm|oom_score_adj|timerslack_ns)"
 )
 _PROBED = ("io_uring_setup", "keyctl", "request_key", "add_key")  # libraries probe these and do not need them
-_MAX_TOLD = 1_000
+_MAX_REPORTS = 1_000
 BLOCKED, NOTED = "blocked", "noted"  # fails a run; is only reported
 
 
@@ -75,9 +75,9 @@ def serve(control: socket.socket, rules: Rules, *, on_stderr: bool) -> NoReturn:
             os.dup2(shut, descriptor)
         start, descriptors, _, _ = socket.recv_fds(control, 1, 253)
         listener = descriptors.pop() if start == b"y" else None
-        told = _Told(control, on_stderr=on_stderr)
+        report = _Reports(control, on_stderr=on_stderr)
         if listener is not None:
-            threading.Thread(target=_Watch(listener, rules, told).run, daemon=True).start()
+            threading.Thread(target=_Watch(listener, rules, report).run, daemon=True).start()
         else:
             threading.Thread(target=_leave_with, args=(control,), daemon=True).start()
         asyncio.run(_keep_doors(rules, [socket.socket(fileno=descriptor) for descriptor in descriptors]))
@@ -92,7 +92,7 @@ def _leave_with(control: socket.socket) -> NoReturn:
     os._exit(0)
 
 
-class _Told:
+class _Reports:
     """Report each event once."""
 
     def __init__(self, control: socket.socket, *, on_stderr: bool) -> None:
@@ -101,7 +101,7 @@ class _Told:
         control.setblocking(False)  # a slow reader must not block the confined process
 
     def __call__(self, level: str, text: str, who: str) -> None:
-        if (level, text) in self._seen or len(self._seen) >= _MAX_TOLD:
+        if (level, text) in self._seen or len(self._seen) >= _MAX_REPORTS:
             return
         self._seen.add((level, text))
         line = f"{text} ({who})"
@@ -116,10 +116,10 @@ class _Told:
 class _Watch:
     """Answers the listener of a filter."""
 
-    def __init__(self, listener: int, rules: Rules, told: Callable[[str, str, str], None]) -> None:
+    def __init__(self, listener: int, rules: Rules, report: Callable[[str, str, str], None]) -> None:
         here = machine()
         assert here is not None
-        self._listener, self._rules, self._told, self._here = listener, rules, told, here
+        self._listener, self._rules, self._report, self._here = listener, rules, report, here
         self._doors = {(door.address, door.port) for door in rules.doors}
         self._names = {door.address: door.host for door in rules.doors}
 
@@ -149,7 +149,7 @@ class _Watch:
             except (OSError, ValueError):
                 pass  # the caller has ended, or what it names cannot be read
             except Exception as error:  # noqa: BLE001  a caller without an answer would wait for good
-                self._told(BLOCKED, f"a call that could not be told of ({error!r})", _who(process))
+                self._report(BLOCKED, f"a call that could not be told of ({error!r})", _who(process))
             with contextlib.suppress(OSError):  # the caller was killed meanwhile
                 fcntl.ioctl(self._listener, _SEND, struct.pack("QqiI", identity, *answer))
 
@@ -191,7 +191,7 @@ class _Watch:
         else:
             text = self._file(number, process, arguments)
         if text:
-            self._told(level, text, _who(process))
+            self._report(level, text, _who(process))
 
     def _connection(self, number: int, process: int, arguments: Sequence[int]) -> str:
         at, size = (

@@ -20,27 +20,36 @@ from dreamgym_kit.errors import UserError
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.schema import Settings
 
-KEY_FORMS = (  # where one has a group `secret`, only that is the key
-    r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}|\b(?:sk|pk|rk)_(?:live|test)_[A-Za-z0-9_-]{8,}",
-    r"\b(?:AKIA|ASIA|ABIA|ACCA|A3T[0-9A-Z])[0-9A-Z]{16}\b|\bAKC[0-9A-Za-z]{10,}|\b[0-9a-f]{32}-us[0-9]{1,2}\b",
-    r"\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{16,}|\bhf_[A-Za-z0-9]{20,}",
-    r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}|\blsv[12]_\w{20,}",
-    r"\bAIza[0-9A-Za-z_-]{30,}",
-    r"(?<![\w-])eyJ[\w-]{5,}\.(?:eyJ[\w-]{16,}\b|[\w-]{5,}\.[\w-]*)",
-    r"\bgl(?:cbt|ptt|dt|rt|ft|imt|agent|oas|soat)-[\w-]{16,}|\b(?:dckr_pat|pypi-AgE|odt|tvly|sgp|sq0[a-z]{3})[_-][\w-]{16,}",
-    r"\bpypi-AgE[\w-]{40,}|\bdp\.(?:ct|pt|st|sa|scim|audit)\.(?:[\w-]{1,35}\.)?[A-Za-z0-9]{40,44}\b",
-    r"\b[0-9]{8,10}:AA[\w-]{32,33}|\blive_[0-9]{6,12}_\w{24,}|\b00D\w{12}![\w.]{60,}|\bNRAK-[A-Z0-9]{25,}|\b\w{34,36}NRAL\b",
-    r"\b[MNOA][\w-]{23,27}\.[\w-]{6}\.[\w-]{27,40}|\b[0-9A-Za-z]{76}AZDO[0-9A-Za-z]{4}|\bhttps://[\w.-]{1,60}/webhook/[\w@/-]{60,}",
-    r"\$(?:1|2[abxy]?|5|6|8|9|y|krb5\w+|argon2\w+)\$[^\s\"'<>]{20,}",  # hashes of passwords
-    r"(?i:\bbearer)\s+(?P<secret>[A-Za-z0-9._~+/=-]{12,})",
-    r"-----BEGIN [A-Z ]*PRIVATE KEY[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
-    r"\bgAAAAA[\w-]{40,}={0,2}|\bSG\.[\w-]{16,}\.[\w-]{16,}|\b(?:AC|SK)[0-9a-f]{32}\b|\bkey-[0-9a-zA-Z]{32,}",
-    r"://[^/\s:@]*:(?P<secret>[^/\s@]+)@",
-)
+# What every key of a form holds, and the form: texts without the first are spared the second. Where a form
+# has a group `secret`, only that is the key.
+KEY_FORMS = {
+    "[spr]k[-_]": r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}|\b(?:sk|pk|rk)_(?:live|test)_[A-Za-z0-9_-]{8,}",
+    "A(?:KIA|SIA|BIA|CCA|3T)": r"\b(?:AKIA|ASIA|ABIA|ACCA|A3T[0-9A-Z])[0-9A-Z]{16}\b",
+    r"AKC|-us\d": r"\bAKC[0-9A-Za-z]{10,}|\b[0-9a-f]{32}-us[0-9]{1,2}\b",
+    "gh[a-z]_|github_pat_|hf_": r"\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_\w{20,}|\bhf_[A-Za-z0-9]{20,}",
+    "xox|lsv": r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}|\blsv[12]_\w{20,}",
+    "AIza": r"\bAIza[0-9A-Za-z_-]{30,}",
+    "eyJ": r"(?<![\w-])eyJ[\w-]{5,}\.(?:eyJ[\w-]{16,}\b|[\w-]{5,}\.[\w-]*)",
+    "gl[a-z]{2,5}-": r"\bgl(?:pat|cbt|ptt|dt|rt|ft|imt|agent|oas|soat)-[\w-]{16,}",
+    "dckr_pat|pypi-|odt|tvly|sgp|sq0": r"\b(?:dckr_pat|pypi-AgE|odt|tvly|sgp|sq0[a-z]{3})[_-][\w-]{16,}",
+    "pypi-AgE": r"\bpypi-AgE[\w-]{40,}",
+    r"dp\.": r"\bdp\.(?:ct|pt|st|sa|scim|audit)\.(?:[\w-]{1,35}\.)?[A-Za-z0-9]{40,44}\b",
+    "AA|live_|00D": r"\b[0-9]{8,10}:AA[\w-]{32,33}|\blive_[0-9]{6,12}_\w{24,}|\b00D\w{12}![\w.]{60,}",
+    "NRA": r"\bNRAK-[A-Z0-9]{25,}|\b\w{34,36}NRAL\b",
+    r"\.[\w-]{6}\.|AZDO": r"\b[MNOA][\w-]{23,27}\.[\w-]{6}\.[\w-]{27,40}|\b[0-9A-Za-z]{76}AZDO[0-9A-Za-z]{4}",
+    "/webhook/": r"\bhttps://[\w.-]{1,60}/webhook/[\w@/-]{60,}",
+    # Hashes of passwords.
+    r"\$(?:\d|krb|argon|y\$)": r"\$(?:1|2[abxy]?|5|6|8|9|y|krb5\w+|argon2\w+)\$[^\s\"'<>]{20,}",
+    "earer": r"(?i:\bbearer)\s+(?P<secret>[A-Za-z0-9._~+/=-]{12,})",
+    "PRIVATE KEY": r"-----BEGIN [A-Z ]*PRIVATE KEY[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+    r"gAAAAA|SG\.": r"\bgAAAAA[\w-]{40,}={0,2}|\bSG\.[\w-]{16,}\.[\w-]{16,}",
+    "(?:AC|SK)[0-9a-f]{8}|key-": r"\b(?:AC|SK)[0-9a-f]{32}\b|\bkey-[0-9a-zA-Z]{32,}",
+    "://": r"://[^/\s:@]*:(?P<secret>[^/\s@]+)@",
+}
 LOOSE_KEY = r"\b(?:sk|pk|rk)_[A-Za-z0-9_-]{16,}"  # in texts; in settings it may be the name of a tool
 # Too common in texts of tools to be taken for keys there.
 _MORE = r"\bls_\w{20,}|-eyJ[\w-]{8,200}\.[\w-]{8,}\.|\b[Bb]earer +[A-Za-z0-9._~+/-]{8,}"
-_FORMS = re.compile("|".join((*KEY_FORMS, _MORE)).replace("?P<secret>", "?:"))
+_FORMS = re.compile("|".join((*KEY_FORMS.values(), _MORE)).replace("?P<secret>", "?:"))
 # Names of credentials, as words joined by "_"; what stands behind one of the second kind is a secret only
 # where it looks drawn by chance.
 _PARTS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")

@@ -30,7 +30,7 @@ from dreamgym_kit.adapters.langgraph.run.setup import Run, gated_process, prepar
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.grading import DISAGREE
 from dreamgym_kit.dream.imagined.experience import ImaginedExperience
-from dreamgym_kit.errors import RunDirectoryError
+from dreamgym_kit.errors import ExitCode, RunDirectoryError
 from dreamgym_kit.findings.detectors import FAILED, Detectors
 from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import EventSink, ExperienceModel
@@ -45,7 +45,7 @@ from dreamgym_kit.rollout.events import EventLog, FanOut, NoEvents, unaccounted
 from dreamgym_kit.rollout.jobs import WorkerReports, jobs_for
 from dreamgym_kit.rollout.journal import Journal
 from dreamgym_kit.rollout.rundir import EVENTS, RunDirectory
-from dreamgym_kit.rollout.stop import EXECUTED, StopSwitch
+from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.routing.process import PROCESS, strays_heard
 from dreamgym_kit.routing.router import Mode, writes_are_real
 from dreamgym_kit.sandbox.broker import NOTED
@@ -137,7 +137,7 @@ async def run(
         stack.enter_context(_strays_told(heard, directory.path, made.masker))
         errors = count_earlier(directory, budget, tally)
         if tally.executed:  # in an earlier leg: nothing more begins, and this one says so too
-            switch.cancel(format_executed([call for _, call in tally.executed]), code=EXECUTED)
+            switch.cancel(format_executed([call for _, call in tally.executed]), code=ExitCode.EXECUTED)
         at_once = append_executed(journal, switch, heard)
         await made.find_answers(stack, directory)
         sources, policy, seed = made.sources, made.policy, settings.simulate.seed
@@ -193,7 +193,7 @@ async def run(
             summary=summary,
             totals=totals,
             facts=made.facts,
-            strays=tuple(made.masker.text(stray) for stray in PROCESS.told()),
+            strays=tuple(made.masker.text(stray) for stray in PROCESS.stray_calls()),
             warnings=tuple(made.masker.text(warning) for warning in warned),
             stopped_by=switch.signal,
         )
@@ -338,7 +338,9 @@ def _finish(
         "not_run": totals.total - totals.finished,
         SPENT: spent(directory, made.budget, totals, calibration=sources.spend),
         "stopped": totals.stopped,
-        "strays": list(dict.fromkeys([*blocked_outside(directory), *map(made.masker.text, PROCESS.told())])),
+        "strays": list(
+            dict.fromkeys([*blocked_outside(directory), *map(made.masker.text, PROCESS.stray_calls())])
+        ),
         "gate": gate_to_record(request.rules),
         **({EVALUATES: request.evaluates} if request.evaluates else {}),
     }

@@ -334,7 +334,7 @@ class _Here(WorkerContext):
         }
 
     def _heard(self) -> dict[str, tuple[str, ...]]:
-        strays, policy = PROCESS.told(once=True), self.made.policy
+        strays, policy = PROCESS.stray_calls(once=True), self.made.policy
         notes, mask = policy.notes if policy is not None else (), self.made.masker.text
         return {"strays": tuple(map(mask, strays)), "notes": tuple(map(mask, notes))}
 

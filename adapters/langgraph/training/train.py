@@ -162,7 +162,7 @@ def _trained(request: TrainRequest, others: "Others", events: EventSink, stop: S
                     )
                 )
             ),
-            strays=tuple(process_masker().text(stray) for stray in PROCESS.told()),
+            strays=tuple(process_masker().text(stray) for stray in PROCESS.stray_calls()),
             stopped_by=stop.signal,
         )
 
