@@ -338,16 +338,15 @@ class _Drafting:
 
     def check(self) -> None:
         """Compare the drafts with the recordings, and keep the parts that nothing contradicts."""
-        from dreamgym_kit.dream.programs.experience import seen_calls
-        from dreamgym_kit.dream.programs.rules_files import uncontradicted
+        from dreamgym_kit.dream.drafting import checked
 
-        calls = [seen_calls(episode, self._mined.parameters) for episode in self.episodes]
-        self.kept, self.dropped = uncontradicted(self._mined, self.drafts, calls)
+        specs = {spec.name: spec for spec in self.specs}
+        self.kept, self.dropped = checked(self.drafts, specs, self.episodes)
 
 
 def _shapes(episodes: "Sequence[RecordedEpisode]") -> dict[str, object]:
     """By tool, what a recorded answer looks like: the one with most in it, of the first few."""
-    from dreamgym_kit.dream.drafting import shape_of
+    from dreamgym_kit.dream.environment_facts import shape_of
     from dreamgym_kit.dream.json_values import spell
     from dreamgym_kit.dream.observed import unwrapped
 

@@ -6,7 +6,8 @@ import json
 import pytest
 
 from dreamgym_kit.chat import ChatReply
-from dreamgym_kit.dream.drafting import SCHEMA, draft, read_draft, shape_of
+from dreamgym_kit.dream.drafting import SCHEMA, draft, read_draft
+from dreamgym_kit.dream.environment_facts import shape_of
 from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.types import Effect, ToolSpec
 
