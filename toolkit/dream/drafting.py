@@ -8,10 +8,11 @@ named. `rules draft` writes drafts for a person to accept. An imagined run asks 
 once, and keeps them beside its environments (`Drafts`).
 """
 
+import itertools
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,30 +20,30 @@ from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.chat import ChatRequest
 from dreamgym_kit.codec import Codec
 from dreamgym_kit.dream.answer_schema import schema_for
+from dreamgym_kit.dream.contradictions import contradictions, known_facts
 from dreamgym_kit.dream.environment_facts import FactsFile, schema_digest
-from dreamgym_kit.dream.imagined.changes import RECORD, UnclearChange, changes_of
+from dreamgym_kit.dream.imagined.changes import RECORD, UnclearChange, changes_of, outcome_of, scope_of_write
 from dreamgym_kit.dream.programs import notation
 from dreamgym_kit.dream.programs.conditions import Condition
-from dreamgym_kit.dream.programs.experience import learn, seen_calls
 from dreamgym_kit.dream.programs.forms import Program
 from dreamgym_kit.dream.programs.model import ToolProgram
 from dreamgym_kit.dream.programs.rules_files import (
     ToolRules,
     as_file,
     read_text,
-    uncontradicted,
     without_parts,
 )
 from dreamgym_kit.dream.programs.scope import RESULT, Scope
 from dreamgym_kit.dream.programs.trees import Tree, TreeNode
+from dreamgym_kit.dream.programs.trust import MadeUpNames
 from dreamgym_kit.dream.programs.values import UNKNOWN
 from dreamgym_kit.dream.prompt import PROMPT_VERSION, messages_for, tool_part
-from dreamgym_kit.dream.recorded_episodes import RecordedEpisode
 from dreamgym_kit.dream.structured_output import UnusableReply, ask, closed, read_object
+from dreamgym_kit.dream.things import failure_of, opened
 from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.interfaces import ChatEndpoint
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Answer, ToolSpec
+from dreamgym_kit.types import Answer, ToolSpec, Transition
 
 _MAX_DRAFT = 40_000  # characters
 _LEAST_TOKENS = 2_048  # of a reply
@@ -112,12 +113,12 @@ async def draft(
         NotSerializable: two answers came, and neither can be used; says why.
     """
     parts: list[tuple[str, JsonValue]] = [("records", dict(records))] if records else []
+    parts += [("answers", {name: shapes[name] for name in sorted(shapes)})] if shapes else []
     parts += [("source", source)] if source is not None else []
     messages = messages_for(
         _RULES % (_INVENTED if invents else _TOLD),
         [*parts, ("question", "rules"), tool_part(tool, tool.answer_schema)],
         tools=reads,
-        forms={name: shapes[name] for name in sorted(shapes)},
     )
     most = max(sampling.max_tokens, _LEAST_TOKENS)
     request = replace(sampling, messages=messages, schema=SCHEMA, schema_name="tool_rules", max_tokens=most)
@@ -157,13 +158,14 @@ def tried(rules: ToolRules, tool: ToolSpec) -> tuple[ToolRules, list[str]]:
     Returns:
         What is left, and each dropped part with the reason.
     """
-    scopes, program = [_made_up(rules.text, tool, number) for number in (1, 2)], rules.program
+    scopes, program = [_made_up(rules, tool, number) for number in (1, 2)], rules.program
     dropped: dict[str, str] = {}
     for (ok, name), answer in program.says.items():
-        told = [answer(scope) for scope in scopes if answer is not None]
-        if wrong := _wrong_answer(told[0], answer, tool if ok else None):
+        told = [answer(scope) if answer is not None else UNKNOWN for scope in scopes]
+        known = [out for out in told if out is not UNKNOWN]
+        if wrong := _wrong_answer(known, answer, tool if ok else None):
             dropped[f"outcomes.{name}.answer"] = wrong
-        elif ok:
+        elif ok and len(known) == len(scopes):
             scopes = [scope.child({RESULT: out}) for scope, out in zip(scopes, told, strict=True)]
     if any(all(test(scope) is UNKNOWN for scope in scopes) for test in _tests(program.tree)):
         dropped["decides"] = _NOTHING
@@ -173,19 +175,26 @@ def tried(rules: ToolRules, tool: ToolSpec) -> tuple[ToolRules, list[str]]:
     for name, insert in program.inserts.items():
         if len(set(_changed(ToolProgram(inserts={name: insert}), scopes))) < len(scopes):
             dropped[f"inserts.{name}"] = f"{_NOTHING}, or all that it makes has one ID"
-    for part in dropped:
+    return _without(rules, dropped), [": ".join(row) for row in dropped.items()]
+
+
+def _without(rules: ToolRules, parts: Iterable[str]) -> ToolRules:
+    program = rules.program
+    for part in parts:
         program = dict(without_parts(program))[part]
-    text = as_file(program, sorted(rules.arguments), writes=rules.writes) if dropped else rules.text
-    return replace(rules, text=text, program=program), [f"{part}: {why}" for part, why in dropped.items()]
+    if program is rules.program:
+        return rules
+    text = as_file(program, sorted(rules.arguments), writes=rules.writes)
+    return read_text(Path("file"), text)
 
 
-def _wrong_answer(told: JsonValue, program: Program | None, tool: ToolSpec | None) -> str:
-    if told is UNKNOWN:
+def _wrong_answer(known: Sequence[JsonValue], program: Program | None, tool: ToolSpec | None) -> str:
+    if not known:
         return _NOTHING
     form = schema_for(tool, ()) if tool is not None else None
     if form is None or form.form != "value" or "<args." in notation.write(program):
         return ""  # a made-up row's fields have no declared form
-    wrong = form.breaks(Answer(told))
+    wrong = form.breaks(Answer(known[0]))
     return f"it has not the declared form: {wrong}" if wrong is not None else ""
 
 
@@ -216,7 +225,7 @@ def _tests(tree: Tree | None) -> Iterator[Condition]:
             yield from _tests(branch)
 
 
-def _made_up(text: str, tool: ToolSpec, number: int) -> Scope:
+def _made_up(rules: ToolRules, tool: ToolSpec, number: int) -> Scope:
     """A made-up call: its arguments, rows with all fields that the draft names, and an answer."""
     properties = tool.args_schema.get("properties")
     args = {
@@ -225,13 +234,14 @@ def _made_up(text: str, tool: ToolSpec, number: int) -> Scope:
     }
     scope = Scope({f"args.{name}": value for name, value in args.items()})
     scope.maker = lambda like: f"{like}-{number}"
-    for prefix, name, field in RECORD.findall(text):
+    for prefix, name, field in RECORD.findall(rules.text):
         if isinstance(args.get(name), (str, int)):
             scope.rows[prefix] = (prefix.partition("<")[0], args[name])
             scope[f"{prefix}?"] = True
-            if field:
-                scope[f"{prefix}.{field}"] = number if number > 1 else f"{field}-{number}"
-    scope[RESULT] = {name: f"{name}-{number}" for name in re.findall(r"result\.(\w+)", text)}
+            assigned = getattr(rules.program.effects.get(prefix), "fields", {})
+            for one in {field, *assigned} - {""}:
+                scope[f"{prefix}.{one}"] = number if number > 1 else f"{one}-{number}"
+    scope[RESULT] = {name: f"{name}-{number}" for name in re.findall(r"result\.(\w+)", rules.text)}
     return scope
 
 
@@ -254,12 +264,60 @@ def _sample(schema: JsonValue, text: str, number: int) -> JsonValue:
     return made.get(str(schema.get("type")), text)
 
 
-def checked(
-    drafts: Mapping[str, ToolRules], specs: Mapping[str, ToolSpec], episodes: Sequence[RecordedEpisode]
-) -> tuple[dict[str, ToolRules], dict[str, list[str]]]:
-    """Drop the parts of drafts that recorded episodes contradict; see `uncontradicted`."""
-    mined = learn(episodes, specs, measured=False).model
-    return uncontradicted(mined, drafts, [seen_calls(one, mined.parameters) for one in episodes])
+def contradicted(rules: ToolRules, tool: str, rows: Sequence[Transition]) -> dict[str, str]:
+    """Return the parts of a write's rules that recorded calls contradict, each with the first of them."""
+    episodes: dict[tuple[str, str], list[Transition]] = {}
+    for row in rows:
+        episodes.setdefault((str(row.environment), row.episode), []).append(row)
+    found: dict[str, str] = {}
+    for steps in episodes.values():
+        steps.sort(key=lambda row: row.step)
+        for at, step in enumerate(steps):
+            if step.call.tool == tool:
+                place = f"call {step.step} of {step.episode} in {step.environment}"
+                for part, why in _contradicted_by(rules, steps[:at], step, steps[at + 1 :]):
+                    found.setdefault(part, f"{place}: {why}")
+    return found
+
+
+def _contradicted_by(
+    rules: ToolRules, history: Sequence[Transition], step: Transition, later: Sequence[Transition]
+) -> Iterator[tuple[str, str]]:
+    """The parts that a recorded write contradicts, or the reads before the next write."""
+    scope = scope_of_write(rules.text, step.call, _spec_of(step), known_facts(history))
+    made: set[JsonValue] = set()
+
+    def make_up(like: str) -> str:
+        made.add(like)
+        return like
+
+    scope.maker = make_up
+    outcome, out = outcome_of(rules.program, scope)
+    failure, told = failure_of(step.answer), opened(step.answer.content)
+    said = told if failure is None else failure
+    if outcome is not None and outcome[0] != (failure is None):
+        yield "decides", f"outcome {outcome[1]}, recorded {said}"
+    elif outcome is not None and out is not UNKNOWN and not MadeUpNames().equal(out, said, made):
+        yield f"outcomes.{outcome[1]}.answer", f"rule {out}, recorded {said}"
+    if failure is not None:
+        return
+    for prefix, effect in rules.program.effects.items():
+        try:
+            changes = changes_of(ToolProgram(effects={prefix: effect}), scope, told)
+        except UnclearChange:
+            continue
+        changed = replace(step, answer=replace(step.answer, changes=tuple(changes)))
+        for read in itertools.takewhile(lambda row: not row.effect.changes_environment, later):
+            wrong, before = (
+                contradictions(read.call, read.answer, spec=_spec_of(read), history=[*history, write])
+                for write in (changed, step)
+            )
+            if new := [why for why in wrong if why not in before]:
+                yield f"updates.{prefix}", new[0]
+
+
+def _spec_of(row: Transition) -> ToolSpec:
+    return ToolSpec(row.call.tool, row.effect)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +352,16 @@ class ProgramDraft:
         rules = self.rules
         return bool(rules.program.effects or rules.program.inserts) or (bool(self.file) and not rules.writes)
 
+    def against(self, rows: Sequence[Transition]) -> "ProgramDraft":
+        """Return the draft without the parts that recorded calls contradict; these are named."""
+        wrong = contradicted(self.rules, self.tool, rows)
+        if not wrong:
+            return self
+        rules = _without(self.rules, wrong)
+        return replace(
+            self, file=rules.text, dropped=(*self.dropped, *(": ".join(row) for row in wrong.items()))
+        )
+
 
 _DRAFTS = Codec(ProgramDraft)
 
@@ -317,7 +385,7 @@ class Drafts:
     Args:
         file: where they are kept.
         specs: the agent's tools.
-        recorded: returns the recorded episodes that call a tool.
+        recorded: returns the recordings of all episodes that call a tool.
         model: the model's name: an unusable reply counts for this model alone.
         clock: returns the date stored with a draft, ISO 8601.
     """
@@ -327,7 +395,7 @@ class Drafts:
         file: FactsFile,
         specs: Mapping[str, ToolSpec],
         *,
-        recorded: Callable[[str], Sequence[RecordedEpisode]] = lambda _: (),
+        recorded: Callable[[str], Sequence[Transition]] = lambda _: (),
         model: str = "",
         clock: Callable[[], str] = lambda: "",
     ) -> None:
@@ -347,16 +415,8 @@ class Drafts:
                     return None
                 if not one.file and (one.model, one.prompt) != by:
                     return None
-                self._checked[tool] = self._unless_contradicted(one)
+                self._checked[tool] = one.against(self._recorded(tool))
             return self._checked[tool]
-
-    def _unless_contradicted(self, one: ProgramDraft) -> ProgramDraft:
-        episodes = self._recorded(one.tool) if one.file else ()
-        if not episodes:
-            return one
-        kept, dropped = checked({one.tool: one.rules}, self._specs, episodes)
-        file = kept[one.tool].text if one.tool in kept else ""
-        return replace(one, file=file, dropped=(*one.dropped, *dropped.get(one.tool, ())))
 
     async def ask(
         self,

@@ -22,7 +22,6 @@ from dreamgym_kit.dream.programs.experience import ProgramTracker
 from dreamgym_kit.dream.programs.rules_files import read_rules
 from dreamgym_kit.dream.prompt import PROMPT_VERSION, shown_tools
 from dreamgym_kit.dream.recorded import RecordedExperience
-from dreamgym_kit.dream.recorded_episodes import RecordedEpisode, recordings
 from dreamgym_kit.dream.things import identifiers, opened
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.guard import egress
@@ -269,10 +268,10 @@ def imagined_experience(
     )
     from dreamgym_kit.dream.drafting import Drafts
 
-    def calling(tool: str) -> list[RecordedEpisode]:
+    def calling(tool: str) -> list[Transition]:
         rows = _scanned(store, tenant=settings.tenant)
         episodes = {row.episode for row in rows if row.call.tool == tool}
-        return recordings([row for row in rows if row.episode in episodes])
+        return [row for row in rows if row.episode in episodes]
 
     drafts = Drafts(
         EnvironmentFile(drafts_path(folder)), specs, recorded=calling, model=facts.model, clock=facts.clock

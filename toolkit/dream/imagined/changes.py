@@ -14,7 +14,7 @@ from dreamgym_kit.dream.contradictions import KnownFacts
 from dreamgym_kit.dream.environment_facts import names_in
 from dreamgym_kit.dream.programs.effects import Assign, Delete, Effect, Keep
 from dreamgym_kit.dream.programs.forms import Get, Program
-from dreamgym_kit.dream.programs.model import ToolProgram
+from dreamgym_kit.dream.programs.model import OutcomeForm, ToolProgram
 from dreamgym_kit.dream.programs.scope import RESULT, Parameters, Scope
 from dreamgym_kit.dream.programs.trees import leaf_of
 from dreamgym_kit.dream.programs.values import UNKNOWN
@@ -73,11 +73,29 @@ def after_changes(base: Answer, call: Call, changes: Sequence[EntityChange]) -> 
             content, _ = _without_rows(content, change.entity)
         else:
             content, applied = _updated(content, change)
+            if not applied and isinstance(content, Mapping) and _asks_only_for(call, change):
+                known = {name: value for name, value in change.fields.items() if name in content}
+                content, applied = {**content, **known}, bool(known)  # its ID stands in the call alone
             if not applied and change.entity.casefold() in names_in(dict(call.args)):
                 raise UnclearChange
     if content != base.content and base.artifact is not None:
         raise UnclearChange  # the structured artifact would no longer agree with the text
     return replace(base, content=content)
+
+
+def made_in(changes: Sequence[EntityChange], call: Call, like: JsonValue) -> dict[str, JsonValue] | None:
+    """Return the thing that the episode created and a call asks for, in the form of another answer, `like`.
+
+    None if the call asks for something else, or a field of that form is unknown.
+    """
+    for change in _merged(changes):
+        if change.kind == "create" and _asks_only_for(call, change) and isinstance(like, Mapping):
+            return {name: change.fields[name] for name in like} if set(like) <= set(change.fields) else None
+    return None
+
+
+def _asks_only_for(call: Call, change: EntityChange) -> bool:
+    return [str(value).casefold() for value in call.args.values()] == [change.entity.casefold()]
 
 
 def _merged(changes: Sequence[EntityChange]) -> list[EntityChange]:
@@ -242,15 +260,16 @@ def scope_of_write(text: str, call: Call, spec: ToolSpec, known: KnownFacts) -> 
     return scope
 
 
-def outcome_of(program: ToolProgram, scope: Scope) -> tuple[bool | None, JsonValue]:
-    """Return whether a call succeeds and its answer; None if that is open, `UNKNOWN` for an open answer."""
+def outcome_of(program: ToolProgram, scope: Scope) -> tuple[OutcomeForm | None, JsonValue]:
+    """Return a call's outcome and its answer; None for an open outcome, `UNKNOWN` for an open answer."""
     leaf = leaf_of(program.tree, scope)
     if leaf is None or len(leaf.counts) != 1:
         return None, None
-    form, says = leaf.counts[0][0], program.says.get(leaf.counts[0][0])
+    form = leaf.counts[0][0]
+    says = program.says.get(form)
     if any(law(scope) is False for law in program.laws.get(form, ())):
         return None, None
-    return form[0], says(scope) if says is not None else UNKNOWN
+    return form, says(scope) if says is not None else UNKNOWN
 
 
 def changes_of(program: ToolProgram, scope: Scope, out: JsonValue) -> list[dict[str, Any]]:
@@ -274,7 +293,10 @@ def changes_of(program: ToolProgram, scope: Scope, out: JsonValue) -> list[dict[
         if key is UNKNOWN or not isinstance(key, (str, int)):
             raise UnclearChange
         changes.append((str(key), "create", {name: key, **_values(insert.fields, "", after)}))
-    return [{"entity": entity, "change": kind, "fields": fields} for entity, kind, fields in changes]
+    return [
+        {"entity": entity, "change": kind, "fields": fields, "complete": True}
+        for entity, kind, fields in changes
+    ]
 
 
 def _assigned(effect: Effect, prefix: str, scope: Scope) -> dict[str, JsonValue]:

@@ -27,10 +27,12 @@ from dreamgym_kit.dream.environment_facts import (
 )
 from dreamgym_kit.dream.imagined.changes import (
     KINDS,
+    EntityChange,
     UnclearChange,
     after_changes,
     changes_in,
     changes_of,
+    made_in,
     names_changed,
     outcome_of,
     scope_of_write,
@@ -163,6 +165,8 @@ class ImaginedExperience:
             return abstention(f"an argument of {call.tool} has no JSON form")
         changes = changes_in(situation.history)
         if situation.tool.effect.changes_environment or names_changed(call, changes):
+            if (made := self._made(call, situation, changes)) is not None:
+                return made
             return await self._answered(call, situation, after=situation.after)
         base = await self._answered(call, situation, after="")
         if base.unanswered or not situation.after:
@@ -171,6 +175,19 @@ class ImaginedExperience:
             return after_changes(base, call, changes)
         except UnclearChange:
             return await self._answered(call, situation, after=situation.after)
+
+    def _made(self, call: Call, situation: Situation, changes: Sequence[EntityChange]) -> Answer | None:
+        """Answer a look-up of a thing that the episode created, in the form of the tool's known answers."""
+        rows = [row for row in self._facts.known(situation.environment) if row["tool"] == call.tool]
+        made = [made_in(changes, call, opened(row.get("answer"))) for row in rows[-1:]]
+        if not made or made[0] is None:
+            return None
+        try:
+            return formed(
+                made[0], situation.tool, self._schemas(call, situation), reason="made in this episode"
+            )
+        except NotSerializable:
+            return None
 
     async def seed(self, task: Task, texts: Sequence[str], account: Account | None = None) -> None:
         """Create the entities that a task needs, once: answers of reading tools, stored all or none.
@@ -343,10 +360,10 @@ class ImaginedExperience:
     ) -> Answer | None:
         """Answer a write by its program; None if that leaves the outcome, answer or changes open."""
         scope, rules, why = self._scope(draft, call, situation), draft.rules, "by its drafted program"
-        ok, out = outcome_of(rules.program, scope)
-        if ok is None or out is UNKNOWN or (ok and not draft.tells_changes):
+        outcome, out = outcome_of(rules.program, scope)
+        if outcome is None or out is UNKNOWN or (outcome[0] and not draft.tells_changes):
             return None
-        if not ok:
+        if not outcome[0]:
             return _failed(out if isinstance(out, str) else json.dumps(out, ensure_ascii=False), why)
         try:
             changes = changes_of(rules.program, scope, out)
