@@ -19,12 +19,13 @@ from dreamgym_kit.report.sanitize import clean, one_line
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
+    from dreamgym_kit.dream.drafting import ProgramDraft
     from dreamgym_kit.dream.programs.experience import Programs
     from dreamgym_kit.dream.programs.rules_files import ToolRules
     from dreamgym_kit.dream.recorded_episodes import RecordedEpisode
     from dreamgym_kit.settings.buffer_url import Place
     from dreamgym_kit.settings.schema import Settings
-    from dreamgym_kit.types import ToolSpec
+    from dreamgym_kit.types import ToolSpec, Transition
 
 _LISTED = 60
 _SHOWN = 5  # recorded answers that a shape is made from
@@ -54,8 +55,8 @@ def show(
     """Show rules and how often each was right.
 
     A tool's rules are a program that predicts the outcome of a call, its answer and what a write changes.
-    Programs are mined from recordings or read from rules/TOOL.toml. Right and wrong count calls in held-out
-    recorded episodes.
+    Programs are mined from recordings, read from rules/TOOL.toml, or drafted and used in imagined runs alone.
+    Right and wrong count calls in held-out recorded episodes.
     """
     known = _known(buffer, tenant, tool)
     lines = [line for line in known.lines() if line["tool"] in known.tools]
@@ -79,7 +80,7 @@ def export(
     Save it there and correct it: the file replaces the mined program, unless a recording contradicts it.
     """
     known = _known(buffer, tenant, tool)
-    texts = {name: known.file(name) for name in known.tools if name in known.programs.model.tools}
+    texts = {name: known.file(name) for name in known.tools}
     text = "\n".join(f"# rules/{name}.toml\n{file}" for name, file in texts.items())
     if as_json:
         say_json({"toml": text})
@@ -150,6 +151,7 @@ class _Known:
 
     programs: "Programs"
     written: "Mapping[str, ToolRules]"
+    drafts: "Mapping[str, ProgramDraft]"  # of imagined runs, without what recordings contradict
     episodes: "list[RecordedEpisode]"
     tools: list[str]
     path: "Place"
@@ -164,6 +166,8 @@ class _Known:
         from dreamgym_kit.dream.programs.rules_files import as_file
 
         model = self.programs.model
+        if tool not in model.tools:
+            return self.drafts[tool].file
         known = model.parameters.get(tool)
         program = model.tools[tool]
         arguments = sorted(known.names if known is not None else program.heard)
@@ -188,37 +192,60 @@ class _Known:
                     "contradiction": against.get(tool, ""),
                 }
             )
+        for tool, draft in sorted(self.drafts.items()):
+            row = {"tool": tool, "kind": "program", "right": 0, "wrong": 0, "source": "drafted"}
+            says = draft.rules.program.summary() if draft.file else "nothing that can be used"
+            lines.append({**row, "says": says, "contradiction": "; ".join(draft.dropped)})
         return lines
 
 
 def _known(buffer: str | None, tenant: str | None, tool: str | None) -> _Known:
     from dreamgym_kit.dream.programs.experience import learn
     from dreamgym_kit.dream.programs.rules_files import read_rules
+    from dreamgym_kit.dream.recorded_episodes import recordings
     from dreamgym_kit.settings.buffer_url import buffer_of
     from dreamgym_kit.settings.load import rules_folder
 
     settings = options.settings_for(buffer=buffer, tenant=tenant)
     path = buffer_of(settings)
     written = read_rules(rules_folder(settings))
-    episodes = recorded(settings, needed=not written)
+    drafts = drafts_of(settings)
+    rows = recorded_rows(settings, needed=not (written or drafts))
+    episodes = recordings(rows)
     programs = learn(episodes, {}, rules=written)
-    known = sorted({*programs.model.tools})
+    drafts = {name: one.against(rows) for name, one in drafts.items() if name not in written}
+    known = sorted({*programs.model.tools, *drafts})
     if tool is not None and tool not in known:
         raise UnknownName("tool", tool, known=known, source=str(path), where="the recordings")
-    return _Known(programs, written, episodes, [tool] if tool is not None else known, path)
+    return _Known(programs, written, drafts, episodes, [tool] if tool is not None else known, path)
+
+
+def drafts_of(settings: "Settings") -> "dict[str, ProgramDraft]":
+    """The drafted programs that imagined runs keep beside their environments, by tool."""
+    from dreamgym_kit.dream.drafting import read_drafts
+    from dreamgym_kit.rollout.environment_files import EnvironmentFile, drafts_path, environments_folder
+
+    path = drafts_path(environments_folder(settings))
+    return read_drafts(EnvironmentFile(path).read()) if path.exists() else {}
 
 
 def recorded(settings: "Settings", *, needed: bool = True) -> "list[RecordedEpisode]":
     """The recorded episodes of the settings' tenant; none where there is no buffer and none is needed."""
-    from dreamgym_kit.adapters.stores.factory import open_store
     from dreamgym_kit.dream.recorded_episodes import recordings
+
+    return recordings(recorded_rows(settings, needed=needed))
+
+
+def recorded_rows(settings: "Settings", *, needed: bool = True) -> "list[Transition]":
+    """As `recorded`, but the recordings themselves."""
+    from dreamgym_kit.adapters.stores.factory import open_store
     from dreamgym_kit.settings.buffer_url import buffer_of, is_missing
 
     place = buffer_of(settings)
     if not needed and is_missing(place):
         return []
     with closing(open_store(place, settings)) as store:
-        return recordings(store.scan(tenant=settings.tenant))
+        return list(store.scan(tenant=settings.tenant))
 
 
 def _explain(known: _Known, lines: "list[dict[str, Any]]", tool: str) -> None:
@@ -227,14 +254,18 @@ def _explain(known: _Known, lines: "list[dict[str, Any]]", tool: str) -> None:
         say(one_line(f"{line['source']}: {line['kind']} {line['says']} {counts}"))
         if line["contradiction"]:
             say(f"  but {one_line(line['contradiction'])}")
-    if tool in known.programs.model.tools:
+    if lines:
         for text in known.file(tool).splitlines():
             say(f" {clean(text)}")
 
 
 def _show(lines: "list[dict[str, Any]]", known: _Known) -> None:
     mined = sum(line["source"] == "mined" for line in lines)
-    others = f", {len(lines) - mined} written" if mined < len(lines) else ""
+    others = "".join(
+        f", {count} {said}"
+        for source, said in (("declared", "written"), ("drafted", "drafted for imagined runs alone"))
+        if (count := sum(line["source"] == source for line in lines))
+    )
     say(f" {known.path}: programs for {mined} tools mined from {len(known.episodes)} episodes{others}")
     if not lines:
         say(" Fill  dreamgym-kit record")
@@ -250,7 +281,7 @@ def _show(lines: "list[dict[str, Any]]", known: _Known) -> None:
         say(f" and {len(lines) - _LISTED} more: --json lists all")
     wrong = sorted({line["tool"] for line in lines if line["contradiction"]})
     if wrong:
-        say(f"\n Contradicted by recordings, see rules show TOOL: {one_line(', '.join(wrong))}")
+        say(f"\n Rejected, or parts of them, see rules show TOOL: {one_line(', '.join(wrong))}")
     say("\n One tool  dreamgym-kit rules show TOOL")
     say(" Correct   dreamgym-kit rules export TOOL > rules/TOOL.toml")
 
@@ -347,7 +378,7 @@ class _Drafting:
 
 def _shapes(episodes: "Sequence[RecordedEpisode]") -> dict[str, object]:
     """By tool, what a recorded answer looks like: the one with most in it, of the first few."""
-    from dreamgym_kit.dream.drafting import shape_of
+    from dreamgym_kit.dream.environment_facts import shape_of
     from dreamgym_kit.dream.json_values import spell
     from dreamgym_kit.dream.observed import unwrapped
 

@@ -99,9 +99,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 def imagined(question: Any, parts: dict[str, str]) -> dict[str, Any]:
     """The reply to a question, from the parts of its prompt."""
-    tools = {tool["name"]: tool for tool in map(json.loads, parts["tools"].splitlines())}
+    tools = {tool["name"]: tool for tool in map(json.loads, parts.get("tools", "").splitlines())}
     for name, form in json.loads(parts.get("forms", "{}")).items():
         tools[name]["answers"] = form
+    if question == "rules":
+        return {"reasoning": "as it always goes", "file": _program(json.loads(parts["tool"]))}
     if question == "entities":
         return {"reasoning": "what the task names", "facts": _entities(parts["task"], tools)}
     tool, args = json.loads(parts["tool"]), question["args"]
@@ -117,6 +119,23 @@ def imagined(question: Any, parts: dict[str, str]) -> dict[str, Any]:
     )
     change = {"entity": entity, "change": kind, "fields": fields}
     return reply | {"answer": _formed(tool, {**args, "id": entity}, entity), "changes": [change]}
+
+
+def _program(tool: dict[str, Any]) -> str:
+    """The rules of a write as it answers: it changes what its first ID names, else it makes a thing."""
+    args = list(tool["args"].get("properties", {}))
+    needed = [name for name in args if name in tool["args"].get("required", ())]
+    names = [name for name in args if name.endswith("id")]
+    fields = ", ".join(f'"{name}": Get("args.{name}")' for name in args if name not in names)
+    told = ", ".join(f'"{name}": Get("args.{name}")' for name in needed if name != "id")
+    entity = f'Get("args.{names[0]}")' if names else 'MadeUp("N100042")'
+    made = f"[inserts]\nid = 'Insert(Get(\"result.id\"), {{{fields}}}, [], 1)'"
+    if names:
+        made = f"[updates]\n\"{names[0]}<args.{names[0]}>\" = 'Assign({{{fields}}}, [], None, 1)'"
+    answer = f'MakeRecord({{"id": {entity}, {told}}})'
+    return (
+        f"arguments = {args}\nwrites = true\ndecides = '\"ok\"'\n[outcomes.ok]\nanswer = '{answer}'\n{made}\n"
+    )
 
 
 def _entities(task: str, tools: dict[str, Any]) -> list[dict[str, Any]]:

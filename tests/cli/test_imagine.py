@@ -144,9 +144,8 @@ def test_imagined_run_is_inconclusive_and_says_what_it_would_be(run, project, fi
     )
     assert done.stdout.splitlines()[0] == line, done.stdout + done.stderr
     assert done.returncode == 3
-    answered = [one["tool"] for one in fiction.questions if one != "entities"]
-    assert sorted(answered) == ["extend_loan", "extend_loan", "lend_book"], (
-        "an equal question was asked twice"
+    assert [one for one in fiction.questions if one != "entities"] == ["rules", "rules"], (
+        "a write tool is drafted once, and its program answers its calls"
     )
 
 
@@ -168,8 +167,11 @@ def test_second_run_asks_nothing_and_environments_can_be_reset(run, project, fic
     assert first["reached"] == {}, "the dream's own model is no host that an agent reached"
     assert first["imagined"] == second["imagined"] == {"episodes": 3, "would_pass": 2, "would_fail": 1}
     shown = json.loads(run("environments", "show", "default", "--json").stdout)["default:0"]
-    assert {fact["origin"] for fact in shown["facts"]} == {"imagined", "seeded"}
+    assert {fact["origin"] for fact in shown["facts"]} == {"drafted", "seeded"}
     assert {fact["model"] for fact in shown["facts"]} == {"fiction"}
+    (row, _) = json.loads(run("rules", "show", "--json").stdout)["rules"]
+    assert (row["tool"], row["source"], row["says"]) == ("extend_loan", "drafted", "1 outcome, 1 update")
+    assert "Assign(" in run("rules", "show", "extend_loan").stdout
     assert run("environments", "reset", "default").returncode == 0
     assert run("environments", "show", "--json").stdout.strip() == "{}"
     run("simulate", "--imagine")
@@ -288,7 +290,7 @@ def test_workers_share_one_environment(run, project, fiction) -> None:
     done = json.loads(run("simulate", "--imagine", "--json", "-n", "4", "--set", "workers.count=2").stdout)
     assert done["imagined"] == {"episodes": 12, "would_pass": 8, "would_fail": 4}
     asked = [json.dumps(question) for question in fiction.questions]
-    assert len(asked) == 6
+    assert sorted(asked) == ['"entities"'] * 3 + ['"rules"'] * 2
     facts = done["manifest"]["environment_facts"]
     assert [(row["environment"], row["seeded"]) for row in facts] == [("default:0", 3)]
 

@@ -64,7 +64,7 @@ def test_what_was_mined_can_be_taken_over_and_is_not_used_where_recordings_contr
     (tmp_path / "rules" / "freeze.toml").write_text(told.replace('Const("frozen")', 'Const("cold")'))
     with pytest.warns(UserWarning, match="rules/freeze.toml is not used: "):
         done = rules(buffer, config=settings)
-    assert "Contradicted by recordings, see rules show TOOL: freeze" in done.stdout
+    assert "Rejected, or parts of them, see rules show TOOL: freeze" in done.stdout
     with pytest.warns(UserWarning, match="is not used"):
         explained = rules(buffer, "freeze", config=settings).stdout
     assert "'status': 'cold'}, recorded {'card_id': 'C0', 'status': 'frozen'}" in explained

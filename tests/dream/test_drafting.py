@@ -6,7 +6,8 @@ import json
 import pytest
 
 from dreamgym_kit.chat import ChatReply
-from dreamgym_kit.dream.drafting import SCHEMA, draft, read_draft, shape_of
+from dreamgym_kit.dream.drafting import SCHEMA, draft, read_draft
+from dreamgym_kit.dream.environment_facts import shape_of
 from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.types import Effect, ToolSpec
 
@@ -58,14 +59,14 @@ def test_a_draft_becomes_rules_as_a_person_writes_them() -> None:
     assert request.schema == SCHEMA
     shown = request.messages[1].content
     assert "Fails when it is frozen already" in shown
-    assert '"answers like": {"status": "string"}' in shown
+    assert '{"get_card": {"status": "string"}}' in shown
     assert '{"card_id": ["card_id", "status"]}' in shown
 
 
 def test_source_is_shown_only_where_it_is_given() -> None:
     _, without = drafted(GOOD)
     _, shown = drafted(GOOD, source="def freeze(): ...")
-    assert "its source" not in without.asked[0].messages[1].content
+    assert " source\n" not in without.asked[0].messages[1].content
     assert "def freeze(): ..." in shown.asked[0].messages[1].content
 
 

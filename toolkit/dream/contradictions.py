@@ -115,7 +115,12 @@ class KnownFacts:
         new = {record.thing for record in told if self._is_new(record, call, named)}
         given = {name: value for name, value in call.args.items() if is_scalar(value)}
         if answer.source is not Source.MODEL or not answer.changes:  # else it said all that it changes
+            before = {thing: dict(fields) for thing, fields in self.fields.items()}
             self._doubt(call, named | {record.thing[1] for record in told}, given)
+            if (
+                answer.source is Source.IMAGINED and answer.changes
+            ):  # it said so too; lists may change all the same
+                self.fields = {thing: before[thing] | fields for thing, fields in self.fields.items()}
         self.views = {at: view for at, view in self.views.items() if at[0][1] not in named}
         for thing in new:
             self.made[thing] = frozenset(named)

@@ -86,7 +86,7 @@ class ImaginedFact:
     error_type: str | None = None
     artifact: JsonValue = None
     changes: tuple[Mapping[str, JsonValue], ...] = ()  # of a write
-    origin: str = "imagined"  # or "seeded", before its task ran
+    origin: str = "imagined"  # or "seeded", before its task ran, or "drafted": by the tool's program
     reason: str = ""  # the model's
     model: str = ""
     prompt: str = ""  # version of the prompt
@@ -178,6 +178,15 @@ def recorded_facts(rows: Iterable[Transition]) -> "FactIndex":
 def schema_digest(spec: ToolSpec) -> str:
     """Return a digest of a tool's argument and answer schemas and effect: facts of another digest expire."""
     return digest([dict(spec.args_schema), dict(spec.answer_schema), spec.answer_form, str(spec.effect)])[:16]
+
+
+def shape_of(seen: JsonValue, depth: int = 4) -> JsonValue:
+    """What a value looks like: keys and kinds, no values."""
+    if isinstance(seen, dict) and depth:
+        return {key: shape_of(item, depth - 1) for key, item in list(seen.items())[:30]}
+    if isinstance(seen, list):
+        return [shape_of(seen[0], depth - 1)] if seen and depth else []
+    return {bool: "boolean", int: "integer", float: "number", str: "string"}.get(type(seen), "null")
 
 
 def names_in(value: JsonValue) -> frozenset[str]:
@@ -284,7 +293,7 @@ class EnvironmentFacts:
     ) -> None:
         self._place, self._specs, self._recorded = place, specs, recorded
         self._about = {"model": model, "prompt": prompt}
-        self._clock = clock
+        self.model, self.clock = model, clock
         self._schemas = {name: schema_digest(spec) for name, spec in specs.items()}
         self._files: dict[Environment, FactsFile] = {}
         self._books: dict[Environment, tuple[object, Book]] = {}
@@ -329,13 +338,26 @@ class EnvironmentFacts:
         """Whether the entities of a task (named by its digest) were created."""
         return task in self.book(environment).seeded
 
-    def accept(self, environment: Environment, call: Call, answer: Answer, *, after: str = "") -> list[str]:
+    def shapes(self, environment: Environment) -> dict[str, JsonValue]:
+        """Return by reading tool what its newest known answer looks like, without values."""
+        answers = {str(row["tool"]): row["answer"] for row in self.known(environment) if "answer" in row}
+        return {tool: shape_of(opened(answer)) for tool, answer in answers.items()}
+
+    def accept(
+        self,
+        environment: Environment,
+        call: Call,
+        answer: Answer,
+        *,
+        after: str = "",
+        origin: str = "imagined",
+    ) -> list[str]:
         """Store an answer as a fact, or return the sentences that say which facts it contradicts.
 
         Raises:
             RunDirectoryError: the file cannot be written.
         """
-        return self._add(environment, [(call, answer)], after=after, origin="imagined")
+        return self._add(environment, [(call, answer)], after=after, origin=origin)
 
     def seed(self, environment: Environment, task: str, answers: Sequence[tuple[Call, Answer]]) -> list[str]:
         """Store the entities of a task: all, or none if any contradicts a fact; then return why.
@@ -383,7 +405,7 @@ class EnvironmentFacts:
         origin: str,
         task: str = "",
     ) -> list[str]:
-        file, date = self.file(environment), self._clock()
+        file, date = self.file(environment), self.clock()
         with self._lock, file.changing() as write:
             book = self.book(environment)
             facts: dict[str, ImaginedFact] = {}

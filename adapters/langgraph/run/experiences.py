@@ -28,7 +28,12 @@ from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import ChatEndpoint, ExperienceModel, HybridQuery, Situation, TransitionStore
 from dreamgym_kit.replay.retrieval import question_text
 from dreamgym_kit.rollout.budgets import BudgetedEndpoint, RunAccount, RunBudget
-from dreamgym_kit.rollout.environment_files import EnvironmentFile, environments_folder, facts_path
+from dreamgym_kit.rollout.environment_files import (
+    EnvironmentFile,
+    drafts_path,
+    environments_folder,
+    facts_path,
+)
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.routing.router import Mode
 from dreamgym_kit.settings.load import rules_folder
@@ -261,6 +266,16 @@ def imagined_experience(
         prompt=PROMPT_VERSION,
         clock=lambda: datetime.now(UTC).isoformat(timespec="seconds"),
     )
+    from dreamgym_kit.dream.drafting import Drafts
+
+    def calling(tool: str) -> list[Transition]:
+        rows = _scanned(store, tenant=settings.tenant)
+        episodes = {row.episode for row in rows if row.call.tool == tool}
+        return [row for row in rows if row.episode in episodes]
+
+    drafts = Drafts(
+        EnvironmentFile(drafts_path(folder)), specs, recorded=calling, model=facts.model, clock=facts.clock
+    )
     return ImaginedExperience(
         chat,
         facts,
@@ -268,6 +283,7 @@ def imagined_experience(
         imagines=wanted.__contains__,
         schemas=recorded.schema,
         sampling=_sampling(settings),
+        drafts=drafts,
     )
 
 

@@ -1,18 +1,30 @@
 """Apply an episode's writes to the base-state answers of later reads.
 
-A write reports the entities that it created, changed and removed, with their fields. If code cannot derive a
-read's answer (a filter without a matching field, a row with unknown fields), it raises `UnclearChange`, and
-the model answers for the state after the writes.
+A write reports the entities that it created, changed and removed, with their fields: the model does, or the
+write's drafted program. If code cannot derive a read's answer (a filter without a matching field, a row with
+unknown fields), it raises `UnclearChange`, and the model answers for the state after the writes.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from dreamgym_kit.dream.contradictions import KnownFacts
 from dreamgym_kit.dream.environment_facts import names_in
+from dreamgym_kit.dream.programs.effects import Assign, Delete, Effect, Keep
+from dreamgym_kit.dream.programs.forms import Get, Program
+from dreamgym_kit.dream.programs.model import OutcomeForm, ToolProgram
+from dreamgym_kit.dream.programs.scope import RESULT, Parameters, Scope
+from dreamgym_kit.dream.programs.trees import leaf_of
+from dreamgym_kit.dream.programs.values import UNKNOWN
+from dreamgym_kit.dream.things import kind_of
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Answer, Call, Transition
+from dreamgym_kit.types import Answer, Call, ToolSpec, Transition
 
 KINDS = ("create", "update", "delete")
+RECORD = re.compile(r"(\w+<args\.(\w+)>)(?:\.(\w+(?:\.\w+)*))?")
+"""A name in a program: the record that an argument names, the argument, and a field of the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +73,29 @@ def after_changes(base: Answer, call: Call, changes: Sequence[EntityChange]) -> 
             content, _ = _without_rows(content, change.entity)
         else:
             content, applied = _updated(content, change)
+            if not applied and isinstance(content, Mapping) and _asks_only_for(call, change):
+                known = {name: value for name, value in change.fields.items() if name in content}
+                content, applied = {**content, **known}, bool(known)  # its ID stands in the call alone
             if not applied and change.entity.casefold() in names_in(dict(call.args)):
                 raise UnclearChange
     if content != base.content and base.artifact is not None:
         raise UnclearChange  # the structured artifact would no longer agree with the text
     return replace(base, content=content)
+
+
+def made_in(changes: Sequence[EntityChange], call: Call, like: JsonValue) -> dict[str, JsonValue] | None:
+    """Return the thing that the episode created and a call asks for, in the form of another answer, `like`.
+
+    None if the call asks for something else, or a field of that form is unknown.
+    """
+    for change in _merged(changes):
+        if change.kind == "create" and _asks_only_for(call, change) and isinstance(like, Mapping):
+            return {name: change.fields[name] for name in like} if set(like) <= set(change.fields) else None
+    return None
+
+
+def _asks_only_for(call: Call, change: EntityChange) -> bool:
+    return [str(value).casefold() for value in call.args.values()] == [change.entity.casefold()]
 
 
 def _merged(changes: Sequence[EntityChange]) -> list[EntityChange]:
@@ -201,3 +231,92 @@ def _longer(rows: Sequence[JsonValue], call: Call, change: EntityChange) -> list
 def _alike(keys: Sequence[str], fields: Mapping[str, JsonValue]) -> bool:
     """Whether more than half of these keys are fields of the entity."""
     return len(set(keys) & set(fields)) * 2 > len(keys)
+
+
+def scope_of_write(text: str, call: Call, spec: ToolSpec, known: KnownFacts) -> Scope:
+    """Return what a drafted program can see of a call: its arguments, and what is known of things they name.
+
+    Args:
+        text: the program's rules file.
+        call: the call of a write.
+        spec: its tool; its arguments' defaults count.
+        known: what facts and the episode's calls show.
+    """
+    args = {**Parameters(spec.args_schema).defaults, **call.args}
+    scope = Scope({f"args.{name}": value for name, value in args.items()})
+    for prefix, name, _ in RECORD.findall(text):
+        if not isinstance(key := args.get(name), (str, int)) or isinstance(key, bool) or prefix in scope.rows:
+            continue
+        scope.rows[prefix] = (prefix.partition("<")[0], key)
+        things = [thing for thing in (*known.fields, *known.removed) if thing[1] == str(key)]
+        own = (kind_of(name, call.tool), str(key))
+        thing = own if own in things else things[0] if len(set(things)) == 1 else None
+        if thing is None:
+            scope.unseen = (*scope.unseen, prefix)
+            continue
+        scope[f"{prefix}?"] = thing not in known.removed
+        if thing not in known.removed:
+            scope.update({f"{prefix}.{field}": value for field, value in known.fields[thing].items()})
+    return scope
+
+
+def outcome_of(program: ToolProgram, scope: Scope) -> tuple[OutcomeForm | None, JsonValue]:
+    """Return a call's outcome and its answer; None for an open outcome, `UNKNOWN` for an open answer."""
+    leaf = leaf_of(program.tree, scope)
+    if leaf is None or len(leaf.counts) != 1:
+        return None, None
+    form = leaf.counts[0][0]
+    says = program.says.get(form)
+    if any(law(scope) is False for law in program.laws.get(form, ())):
+        return None, None
+    return form, says(scope) if says is not None else UNKNOWN
+
+
+def changes_of(program: ToolProgram, scope: Scope, out: JsonValue) -> list[dict[str, Any]]:
+    """Return what a successful write that answered `out` changes, as an imagined write reports it.
+
+    Raises:
+        UnclearChange: a value that it sets, or the ID of what it makes, is unknown.
+    """
+    fields = out.items() if isinstance(out, Mapping) else ()
+    after = scope.child({RESULT: out, **{f"{RESULT}.{name}": value for name, value in fields}})
+    changes: list[tuple[str, str, dict[str, JsonValue]]] = []
+    for prefix, effect in program.effects.items():
+        if prefix not in after.rows or effect is None or isinstance(effect, Keep):
+            continue  # an optional argument was left out: no record is named
+        changed = {} if isinstance(effect, Delete) else _assigned(effect, prefix, after)
+        if changed or isinstance(effect, Delete):
+            entity = str(after.rows[prefix][1])
+            changes.append((entity, "delete" if isinstance(effect, Delete) else "update", changed))
+    for name, insert in program.inserts.items():
+        key = insert.key(after) if insert.key is not None else UNKNOWN
+        if key is UNKNOWN or not isinstance(key, (str, int)):
+            raise UnclearChange
+        changes.append((str(key), "create", {name: key, **_values(insert.fields, "", after)}))
+    return [
+        {"entity": entity, "change": kind, "fields": fields, "complete": True}
+        for entity, kind, fields in changes
+    ]
+
+
+def _assigned(effect: Effect, prefix: str, scope: Scope) -> dict[str, JsonValue]:
+    if not isinstance(effect, Assign) or effect.unknown:
+        raise UnclearChange
+    changed = _values(effect.fields, prefix, scope)
+    if effect.named is not None:
+        name, value = (scope.get(f"args.{arg}") for arg in effect.named[:2])
+        if not isinstance(name, str) or value is None:
+            raise UnclearChange
+        changed[name] = value.lower() if effect.named[2] and isinstance(value, str) else value
+    return changed
+
+
+def _values(fields: Mapping[str, Program], prefix: str, scope: Scope) -> dict[str, JsonValue]:
+    values: dict[str, JsonValue] = {}
+    for name, form in fields.items():
+        value = form(scope.child({"old": scope.get(f"{prefix}.{name}", UNKNOWN)}))
+        if value is not UNKNOWN:
+            values[name] = value
+        elif not isinstance(form, Get) or not all(one.startswith("args.") for one in form.names):
+            raise UnclearChange  # else an optional argument was left out: the field stays
+    return values

@@ -2,27 +2,44 @@
 
 An answer is accepted if it has the tool's form and contradicts no fact of its environment; its confidence is
 always 0. Reads are answered for the base state, so that all episodes share them; code applies the episode's
-writes. Repeats, workers and runs ask each question once. Questions that share a name are asked one at a time.
+writes. The model drafts the program of each write tool once; what the program leaves open is asked for each
+call. Repeats, workers and runs ask each question once. Questions that share a name are asked one at a time.
 """
 
 import asyncio
 import json
+import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from dreamgym_kit.canonical import digest
 from dreamgym_kit.chat import ChatRequest
 from dreamgym_kit.dream.answer_schema import AnswerSchema, schema_for
-from dreamgym_kit.dream.contradictions import contradictions
-from dreamgym_kit.dream.environment_facts import EnvironmentFacts, episode_records, names_in, schema_digest
+from dreamgym_kit.dream.contradictions import contradictions, known_facts
+from dreamgym_kit.dream.environment_facts import (
+    EnvironmentFacts,
+    FactsFile,
+    episode_records,
+    names_in,
+    schema_digest,
+)
 from dreamgym_kit.dream.imagined.changes import (
     KINDS,
+    EntityChange,
     UnclearChange,
     after_changes,
     changes_in,
+    changes_of,
+    made_in,
     names_changed,
+    outcome_of,
+    scope_of_write,
 )
+from dreamgym_kit.dream.programs.dreaming import made_like
+from dreamgym_kit.dream.programs.scope import Scope
+from dreamgym_kit.dream.programs.values import UNKNOWN
 from dreamgym_kit.dream.prompt import (
     IMAGINED,
     PROMPT_VERSION,
@@ -34,10 +51,14 @@ from dreamgym_kit.dream.prompt import (
 )
 from dreamgym_kit.dream.recorded import abstention
 from dreamgym_kit.dream.structured_output import CountedEndpoint, UnusableReply, ask, closed, read_object
+from dreamgym_kit.dream.things import opened
 from dreamgym_kit.errors import EndpointError, NotSerializable
 from dreamgym_kit.interfaces import Account, ChatEndpoint, Situation
 from dreamgym_kit.serialization import JsonValue, escaped, is_exact
 from dreamgym_kit.types import Answer, Call, Environment, Source, Task, ToolSpec
+
+if TYPE_CHECKING:
+    from dreamgym_kit.dream.drafting import Drafts, ProgramDraft
 
 _AGAIN_S = 0.02  # between checks whether another question has ended
 _USUALLY = ChatRequest((), seed=0)
@@ -81,6 +102,7 @@ class ImaginedExperience:
         imagines: whether a tool's answers may be imagined.
         schemas: returns the schema of a tool's answers; by default the declared one.
         sampling: request whose sampling settings are used for every question.
+        drafts: the programs of write tools; None: each write is asked for.
     """
 
     waits = True
@@ -94,7 +116,9 @@ class ImaginedExperience:
         imagines: Callable[[str], bool] = lambda _: True,
         schemas: Callable[[Call, Situation], AnswerSchema | None] | None = None,
         sampling: ChatRequest = _USUALLY,
+        drafts: "Drafts | None" = None,
     ) -> None:
+        self._drafts, self._without_draft = drafts, set[str]()
         self._endpoint, self._facts, self._specs = endpoint, facts, specs
         self._imagines = imagines
         self._schemas = schemas or (lambda _, situation: schema_for(situation.tool, ()))
@@ -106,6 +130,8 @@ class ImaginedExperience:
     def close(self) -> None:
         """End the run's use of its environments: they may be reset."""
         self._facts.close()
+        if self._drafts is not None:
+            self._drafts.file.release()
 
     def expected(self, tasks: Sequence[Task]) -> tuple[int, int]:
         """Estimate (questions, tokens) for new tasks, before any call is known.
@@ -139,6 +165,8 @@ class ImaginedExperience:
             return abstention(f"an argument of {call.tool} has no JSON form")
         changes = changes_in(situation.history)
         if situation.tool.effect.changes_environment or names_changed(call, changes):
+            if (made := self._made(call, situation, changes)) is not None:
+                return made
             return await self._answered(call, situation, after=situation.after)
         base = await self._answered(call, situation, after="")
         if base.unanswered or not situation.after:
@@ -147,6 +175,19 @@ class ImaginedExperience:
             return after_changes(base, call, changes)
         except UnclearChange:
             return await self._answered(call, situation, after=situation.after)
+
+    def _made(self, call: Call, situation: Situation, changes: Sequence[EntityChange]) -> Answer | None:
+        """Answer a look-up of a thing that the episode created, in the form of the tool's known answers."""
+        rows = [row for row in self._facts.known(situation.environment) if row["tool"] == call.tool]
+        made = [made_in(changes, call, opened(row.get("answer"))) for row in rows[-1:]]
+        if not made or made[0] is None:
+            return None
+        try:
+            return formed(
+                made[0], situation.tool, self._schemas(call, situation), reason="made in this episode"
+            )
+        except NotSerializable:
+            return None
 
     async def seed(self, task: Task, texts: Sequence[str], account: Account | None = None) -> None:
         """Create the entities that a task needs, once: answers of reading tools, stored all or none.
@@ -171,7 +212,7 @@ class ImaginedExperience:
             if problems := self._facts.seed(environment, name, answers):
                 raise NotSerializable("; ".join(problems))
 
-        async with self._turn(environment, [""]):
+        async with self._turn(self._facts.file(environment), [""]):
             if self._is_seeded(environment, name):
                 return
             request = replace(
@@ -228,7 +269,7 @@ class ImaginedExperience:
         known = self._facts.find(environment, call, after)
         if known is not None:
             return known
-        async with self._turn(environment, names_in(dict(call.args)) or [""]):
+        async with self._turn(self._facts.file(environment), names_in(dict(call.args)) or [""]):
             known = self._facts.find(environment, call, after)
             if known is not None:
                 return known
@@ -245,15 +286,16 @@ class ImaginedExperience:
     async def _asked(self, call: Call, situation: Situation, after: str) -> Answer:
         environment, spec = situation.environment, situation.tool
         form = self._schemas(call, situation)
+        program = await self._program(situation) if spec.effect.changes_environment else None
+        by_code = self._by_program(program, call, situation, form) if program is not None else None
+        if by_code is not None and not self._problems(call, by_code, situation, after, "drafted"):
+            return self._facts.find(environment, call, after) or by_code
 
         def read(text: str) -> Answer:
             answer = read_answer(text, spec, form)
-            if after or spec.effect.changes_environment:
-                history = situation.history
-                facts = self._facts.related(environment, *episode_records(call, answer, history))
-                if problems := contradictions(call, answer, spec=spec, history=history, facts=facts):
-                    raise NotSerializable("; ".join(problems))
-            if problems := self._facts.accept(environment, call, answer, after=after):
+            if program is not None and answer.error is None:
+                answer = self._changed_by(program, call, situation, answer)
+            if problems := self._problems(call, answer, situation, after, "imagined"):
                 raise NotSerializable("; ".join(problems))
             return self._facts.find(environment, call, after) or answer
 
@@ -273,12 +315,77 @@ class ImaginedExperience:
         )
         return await ask(CountedEndpoint(self._endpoint, situation.account, "experience"), request, read)
 
+    def _problems(
+        self, call: Call, answer: Answer, situation: Situation, after: str, origin: str
+    ) -> list[str]:
+        """Store an answer, or return what it contradicts."""
+        environment, spec, history = situation.environment, situation.tool, situation.history
+        if after or spec.effect.changes_environment:
+            facts = self._facts.related(environment, *episode_records(call, answer, history))
+            if problems := contradictions(call, answer, spec=spec, history=history, facts=facts):
+                return problems
+        return self._facts.accept(environment, call, answer, after=after, origin=origin)
+
+    async def _program(self, situation: Situation) -> "ProgramDraft | None":
+        """Return the drafted program of a write tool; the first call of any run asks the model for it."""
+        spec, drafts = situation.tool, self._drafts
+        if drafts is None or spec.name in self._without_draft or spec.name not in self._specs:
+            return None
+        found = drafts.find(spec.name)
+        if found is None:
+            async with self._turn(drafts.file, [spec.name]):
+                found = drafts.find(spec.name)
+                if found is None:
+                    endpoint = CountedEndpoint(self._endpoint, situation.account, "experience")
+                    try:
+                        await drafts.ask(
+                            endpoint, spec, self._facts.shapes(situation.environment), self._sampling
+                        )
+                    except EndpointError:
+                        self._without_draft.add(spec.name)
+                        return None
+                    found = drafts.find(spec.name)
+        return found if found is not None and found.file else None
+
+    def _scope(self, program: "ProgramDraft", call: Call, situation: Situation) -> Scope:
+        rows = episode_records(call, Answer(), situation.history)
+        facts = self._facts.related(situation.environment, *rows)
+        scope = scope_of_write(program.file, call, situation.tool, known_facts(situation.history, facts))
+        chance = random.Random(f"{situation.environment} {situation.after} {call.key}")  # noqa: S311
+        scope.maker = lambda like: made_like(like, chance)
+        return scope
+
+    def _by_program(
+        self, draft: "ProgramDraft", call: Call, situation: Situation, form: AnswerSchema | None
+    ) -> Answer | None:
+        """Answer a write by its program; None if that leaves the outcome, answer or changes open."""
+        scope, rules, why = self._scope(draft, call, situation), draft.rules, "by its drafted program"
+        outcome, out = outcome_of(rules.program, scope)
+        if outcome is None or out is UNKNOWN or (outcome[0] and not draft.tells_changes):
+            return None
+        if not outcome[0]:
+            return _failed(out if isinstance(out, str) else json.dumps(out, ensure_ascii=False), why)
+        try:
+            changes = changes_of(rules.program, scope, out)
+            return formed(out, situation.tool, form, reason=why, changes=changes)
+        except (UnclearChange, NotSerializable):
+            return None
+
+    def _changed_by(self, draft: "ProgramDraft", call: Call, situation: Situation, answer: Answer) -> Answer:
+        """Return a model's answer with the program's changes, which are believed above the model's."""
+        if not draft.tells_changes:
+            return answer
+        try:
+            scope = self._scope(draft, call, situation)
+            changes = changes_of(draft.rules.program, scope, opened(answer.content))
+        except UnclearChange:
+            return answer
+        return replace(answer, changes=tuple(escaped(change) for change in changes))
+
     @asynccontextmanager
-    async def _turn(
-        self, environment: Environment, names: Sequence[str] | frozenset[str]
-    ) -> AsyncIterator[None]:
+    async def _turn(self, file: FactsFile, names: Sequence[str] | frozenset[str]) -> AsyncIterator[None]:
         """Lock these names for the block, so that questions about the same thing run one at a time."""
-        file, wanted = self._facts.file(environment), sorted(names)
+        wanted = sorted(names)
         while not file.begin(wanted):  # noqa: ASYNC110  another process may hold it and cannot notify this loop
             await asyncio.sleep(_AGAIN_S)
         try:
@@ -298,16 +405,20 @@ def read_answer(text: str, spec: ToolSpec, form: AnswerSchema | None) -> Answer:
         message = output["error"].strip()
         if not message:
             raise NotSerializable("error: the tool's message is missing")
-        return Answer(
-            error=message[:1000],
-            error_type="ToolException",
-            source=Source.IMAGINED,
-            confidence=0.0,
-            why=output["reasoning"],
-        )
+        return _failed(message, output["reasoning"])
     if output["changes"] and not spec.effect.changes_environment:
         raise NotSerializable(f"changes: {spec.name} only reads; it changes nothing")
     return formed(output["answer"], spec, form, reason=output["reasoning"], changes=output["changes"])
+
+
+def _failed(message: str, why: str) -> Answer:
+    return Answer(
+        error=message[:1000],
+        error_type="ToolException",
+        source=Source.IMAGINED,
+        confidence=0.0,
+        why=why,
+    )
 
 
 def formed(

@@ -462,18 +462,23 @@ class ProgramEpisode:
 
     def make_up(self, like: str) -> JsonValue:
         """A value in the form of a recorded one."""
-        digits = _HEX.search(like)
-        is_hex = digits and len(digits[0]) >= 5 and re.search("[a-f]", digits[0])
-        made = "".join(
-            self._random.choice("0123456789abcdef")
-            if is_hex and digits and place >= digits.start()
-            else self._random.choice("0123456789")
-            if character.isdigit()
-            else character
-            for place, character in enumerate(like)
-        )
+        made = made_like(like, self._random)
         self.made_up.add(made)
         return made
+
+
+def made_like(like: str, chance: random.Random) -> str:
+    """A text of the form of another one, with other digits."""
+    digits = _HEX.search(like)
+    is_hex = digits and len(digits[0]) >= 5 and re.search("[a-f]", digits[0])
+    return "".join(
+        chance.choice("0123456789abcdef")
+        if is_hex and digits and place >= digits.start()
+        else chance.choice("0123456789")
+        if character.isdigit()
+        else character
+        for place, character in enumerate(like)
+    )
 
 
 def _becomes(effect: Effect | None, value: Any, scope: Scope) -> Any:

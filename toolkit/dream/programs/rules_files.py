@@ -326,9 +326,7 @@ def uncontradicted(
 
     while (found := first(kept)) is not None:
         tool = found.tool
-        ways = (
-            (part, replace(kept[tool], program=left)) for part, left in _without_parts(kept[tool].program)
-        )
+        ways = ((part, replace(kept[tool], program=left)) for part, left in without_parts(kept[tool].program))
         part, rest = next(
             ((part, rest) for part, rest in ways if first({**kept, tool: rest}) != found), ("all", None)
         )
@@ -341,7 +339,7 @@ def uncontradicted(
     return kept, dict(dropped)
 
 
-def _without_parts(program: ToolProgram) -> Iterator[tuple[str, ToolProgram]]:
+def without_parts(program: ToolProgram) -> Iterator[tuple[str, ToolProgram]]:
     """Each part of a program by name, with what is left without it."""
     for form in program.says:
         says = {other: answer for other, answer in program.says.items() if other != form}
