@@ -340,6 +340,7 @@ def _finish(
         "stopped": totals.stopped,
         "strays": list(dict.fromkeys([*blocked_outside(directory), *map(made.masker.text, PROCESS.told())])),
         "gate": gate_to_record(request.rules),
+        "record": request.record,
         **({EVALUATES: request.evaluates} if request.evaluates else {}),
     }
     if request.mode is Mode.DREAM:
