@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from dreamgym_kit.cli.output import tell
+from dreamgym_kit.cli.output import can_ask, tell
 from dreamgym_kit.cli.running import inspected
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.report.colors import WIDTH, hung
@@ -44,8 +44,9 @@ def confirm(question: str, action: str, *, yes: bool) -> None:
     """
     if yes:
         return
-    if not sys.stdin.isatty():
-        raise UserError(f"{action}, and there is no terminal to ask at; agree with --yes. Nothing was run.")
+    if not can_ask():
+        nobody = "nobody to ask in CI" if sys.stdin.isatty() else "no terminal to ask at"
+        raise UserError(f"{action}, and there is {nobody}; agree with --yes. Nothing was run.")
     if not typer.confirm(question, default=False, err=True):
         raise UserError("not agreed to. Nothing was run.")
 

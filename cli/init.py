@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +11,7 @@ import typer
 
 from dreamgym_kit.cli import options
 from dreamgym_kit.cli.approving import format_effects
-from dreamgym_kit.cli.output import say, say_json, say_steps, tell
+from dreamgym_kit.cli.output import can_ask, say, say_json, say_steps, tell
 from dreamgym_kit.cli.running import graphs_here, let_go, next_command, prints_on_stderr
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.report.colors import fold
@@ -135,8 +134,8 @@ def _write_reference(file: Path, *, as_json: bool) -> None:
 
 
 def _agreed(served: "AgentModel") -> bool:
-    """Ask whether the agent's model may also answer for its tools; without a terminal it may not."""
-    if not sys.stdin.isatty():
+    """Ask whether the agent's model may also answer for its tools; where nobody can be asked it may not."""
+    if not can_ask():
         return False
     say(f" Your agent asks {served.model} at {served.url}. A dream can ask it what tools answer, too:")
     say(" it is then sent the tools' schemas and the texts of your tasks, and its answers cost tokens.")

@@ -213,6 +213,9 @@ def _named_group(group: TyperInfo) -> TyperInfo:
 
 def main() -> None:
     """Run the command line."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed (`<&-`): no code expects that
+            setattr(sys, name, open(os.devnull, "r+"))  # noqa: SIM115, PTH123  for the whole process
     code = copy_context().run(_code)
     if code in (
         ExitCode.CANNOT_RUN,

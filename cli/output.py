@@ -67,6 +67,11 @@ def say_steps(*steps: tuple[str, str, str]) -> None:
     say(next_steps(steps))
 
 
+def can_ask() -> bool:
+    """Whether a person can be asked: at a terminal, and not in CI, which may have one that nobody reads."""
+    return sys.stdin.isatty() and not os.environ.get("CI")
+
+
 def columns() -> int:
     """How wide text is folded: as COLUMNS or the terminal says, 80 to 160; without both, not at all."""
     if not sys.stdout.isatty() and not os.environ.get("COLUMNS", "").isdecimal():

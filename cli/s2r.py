@@ -1,7 +1,6 @@
 """`dreamgym-kit s2r`: continue training on the real tools, behind a gate and hard limits."""
 
 import shlex
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +9,7 @@ import typer
 
 from dreamgym_kit.cli import options
 from dreamgym_kit.cli.approving import TerminalApprover, confirm, format_effects
-from dreamgym_kit.cli.output import near, say, say_json, say_steps, stdout_paint, tell
+from dreamgym_kit.cli.output import can_ask, near, say, say_json, say_steps, stdout_paint, tell
 from dreamgym_kit.cli.running import end, going_on, inspected, learning
 from dreamgym_kit.errors import ExitCode
 from dreamgym_kit.report.sanitize import one_line
@@ -71,7 +70,7 @@ def command(
     real_limits(settings)
     file, stage = options.tasks_of(settings, "s2r"), settings.s2r.stage
     # a function of the settings, or nobody, where no person sits at a terminal
-    asks = settings.s2r.approver is None and stage != "shadow" and sys.stdin.isatty()
+    asks = settings.s2r.approver is None and stage != "shadow" and can_ask()
     with opened_to_add(buffer_of(settings), settings, tell=tell) as store:
         request = S2rRequest(
             graph=options.graph_of(settings, "s2r"),

@@ -73,6 +73,7 @@ def command(
             directory=resume.absolute() if resume is not None else None,
             resume=resume is not None,
             shard=options.shard_of(settings),
+            record=given.command("record", dropped=("--repeats", "--imagine")),
         )
         result = carry_out(request)
     try:
@@ -83,7 +84,7 @@ def command(
             raise
         tell(f"error: {error}")
     last = ("List", "dreamgym-kit report --list", "every episode of this run")
-    _show(result, [_look_at(result), last], verbose=verbose, as_json=as_json)
+    _show(result, [look_at(result.summary, result.directory), last], verbose=verbose, as_json=as_json)
     end(result.exit_code, dreamt=True)
 
 
@@ -127,13 +128,12 @@ def record(
         result = carry_out(request)
         added = f"{format_count(added_now(), 'call')} added to {path}{waiting_part(store)}"
         dream = given.command("simulate", dropped=("--repeats", "--max-calls"))
-        steps = [("Dream", dream, "the same tasks, no real tool runs"), _look_at(result)]
+        steps = [
+            ("Dream", dream, "the same tasks, no real tool runs"),
+            look_at(result.summary, result.directory),
+        ]
         _show(result, steps, added=added, verbose=verbose, as_json=as_json)
     end(result.exit_code, dreamt=False)
-
-
-def _look_at(result: "RunResult") -> tuple[str, str, str]:
-    return look_at(result.summary, result.directory)
 
 
 def _show(

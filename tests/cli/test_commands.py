@@ -11,6 +11,10 @@ from pathlib import Path
 import pytest
 from each_row import each_row
 
+from dreamgym_kit.cli.approving import confirm
+from dreamgym_kit.cli.output import can_ask
+from dreamgym_kit.errors import UserError
+
 FLAGS = ("agent:graph", "--tasks", "tasks.jsonl")
 
 
@@ -51,7 +55,7 @@ def test_without_recordings_the_dream_says_that_it_knows_nothing(run, project: P
     assert "holds no recordings yet" in done.stderr
     assert done.stdout.startswith("INCONCLUSIVE  0 passed, 0 failed, 2 inconclusive, 0 errors\n")
     assert "  gate max_inconclusive: 100% of episodes, at most 10% allowed\n" in done.stdout
-    assert "To answer these: dreamgym-kit record\n" in done.stdout
+    assert f"To answer these: dreamgym-kit record {' '.join(FLAGS)}\n" in done.stdout
     assert not (project / "REAL").exists()
 
 
@@ -66,6 +70,31 @@ def test_something_real_that_was_about_to_run_is_exit_code_1(run, project: Path)
     said = " ".join(done.stdout.split())
     assert said.startswith("FAILED 0 passed, 0 failed, 2 inconclusive, 0 errors")
     assert "gate real_calls: 0 executed, 2 blocked, none allowed" in said
+
+
+def test_closed_standard_streams_are_like_the_null_device(command: str, environment, project: Path) -> None:
+    for closed in ("<&-", "<&- >&-"):
+        line = f"{command} record {' '.join(FLAGS)} {closed}"
+        done = subprocess.run(
+            ["bash", "-c", line], cwd=project, env=environment, capture_output=True, text=True
+        )
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "there is no terminal to ask at" in done.stderr
+
+
+def test_nobody_is_asked_in_ci_even_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", TerminalDouble())
+    monkeypatch.delenv("CI", raising=False)
+    assert can_ask()
+    monkeypatch.setenv("CI", "1")
+    assert not can_ask()
+    with pytest.raises(UserError, match="nobody to ask in CI; agree with --yes"):
+        confirm("Run them?", "record runs real tools", yes=False)
+
+
+class TerminalDouble:
+    def isatty(self) -> bool:
+        return True
 
 
 def test_record_asks_and_without_a_terminal_it_does_not_run(run, project: Path) -> None:

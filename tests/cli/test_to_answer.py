@@ -97,11 +97,12 @@ def test_the_lines_answer_as_many_calls_as_they_say(tasks: Any, project: Path, r
     place = next(at for at, line in enumerate(lines) if "(answers 2):" in line)
     block = "\n".join(line.strip() for line in lines[place + 1 : place + 4])
     assert tomllib.loads(block)["match"].keys() == {"book", "tell"}
-    assert lines[place + 4] == "Otherwise: dreamgym-kit record"
+    assert lines[place + 4] == "Otherwise: dreamgym-kit record booker.py:graph --tasks tasks.jsonl"
     (project / "dreamgym.toml").write_text(f"{SETTINGS}{block}\n")
     said, report = simulate(run)
     assert report["counts"] == {"passed": 2, "failed": 0, "inconclusive": 1, "errors": 0}
-    assert "To answer these: dreamgym-kit record -k finds" in said.splitlines()
+    again = "To answer these: dreamgym-kit record booker.py:graph --tasks tasks.jsonl -k finds"
+    assert again in said.splitlines()
 
 
 def test_no_line_is_offered_where_recordings_say_that_the_argument_matters(

@@ -4,9 +4,9 @@ import asyncio
 import gc
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from contextvars import Context
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from shapes.stage import ScriptedExperienceDouble
 from dreamgym_kit.adapters.langgraph.intercept.install import dreaming_process, uninstall
 from dreamgym_kit.adapters.langgraph.run.api import live_policy
 from dreamgym_kit.errors import RealCallBlocked
-from dreamgym_kit.guard import egress
+from dreamgym_kit.guard import egress, thread_owners
 from dreamgym_kit.routing.process import entered
 from dreamgym_kit.routing.router import Mode
 from dreamgym_kit.routing.session import Session
@@ -134,3 +134,24 @@ def test_an_allowed_host_counts_once_an_episode_and_outside_of_episodes(
             assert egress.reached_outside() == [f"127.0.0.1:{port}"]
 
     asyncio.run(run())
+
+
+def test_a_function_that_waits_within_an_async_generator_is_named_for_a_librarys_task() -> None:
+    found: list[thread_owners.Caller] = []
+    library: dict[str, Any] = {"found": found, "caller": thread_owners.caller}
+    exec(compile("async def task(): found.append(caller(None))", "<library>", "exec"), library)
+
+    @asynccontextmanager
+    async def loaded() -> AsyncIterator[None]:
+        await graph()
+        yield
+
+    async def graph() -> None:
+        await asyncio.create_task(library["task"]())
+
+    async def kit() -> None:
+        async with loaded():
+            pass
+
+    asyncio.run(kit())
+    assert found[0].line.endswith(" in graph")

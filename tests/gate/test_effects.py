@@ -94,6 +94,7 @@ def test_no_guess_ever_runs_in_a_dream(name: str, description: str) -> None:
         ("message_get_login_status", "Get the login status.", READ),
         ("order_pizza", "Get a pizza to your door.", DESTRUCTIVE),
         ("slack_post", "Returns the id of the message.", DESTRUCTIVE),
+        ("take_hours", "Take hours of a person; returns the hours left.", DESTRUCTIVE),
         ("get_update_status", "Get the status of an update.", READ),
         ("query", "Query the SQL database.", DESTRUCTIVE),
         ("wikipedia", "A wrapper around Wikipedia.", READ),

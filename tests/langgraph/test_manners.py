@@ -125,7 +125,7 @@ def test_a_worker_that_dies_of_a_refusal_does_not_hang_who_waits_for_it(
 
 
 LEAVES = """
-    import atexit, signal, sys, threading, weakref
+    import asyncio, atexit, signal, sys, threading, weakref
     from langgraph.graph import START, MessagesState, StateGraph
     OVER, KEPT, PAID = threading.Event(), [], []
     class Kept: pass
@@ -136,7 +136,8 @@ LEAVES = """
     def waits():
         OVER.wait()
         BODY()
-    def node(state):
+    async def node(state):
+        asyncio.get_running_loop().call_later(3600, BODY)
         atexit.register(BODY)
         KEPT.append(Kept())
         weakref.finalize(KEPT[0], BODY)
@@ -171,7 +172,7 @@ def test_what_an_episode_left_that_acts_is_told_with_the_run_and_after_it_and_ne
     assert told["computes"] == ((), [], [])
     strays, late, paid = told["pays"]
     assert paid == []
-    assert [text.partition(" ")[0] for text in strays] == ["pays", "pays", "waits"]
+    assert [text.partition(" ")[0] for text in strays] == ["pays", "pays", "pays", "waits"]
     assert all("was left by an episode to run later; it did not run" in text for text in strays)
     assert len(late) > len(strays)
     assert "blocked after the run: " in capsys.readouterr().err

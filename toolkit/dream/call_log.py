@@ -209,8 +209,9 @@ class CallLog:
         after: str,
         elapsed_s: float,
         at: float,
+        kept: bool = True,
     ) -> Transition:
-        """Keep an answered call. Steps are numbered by place in `transitions`."""
+        """Keep an answered call, or only make its entry. Steps are numbered by place in `transitions`."""
         with self._lock:
             entry = Transition(
                 call=call,
@@ -227,6 +228,8 @@ class CallLog:
                 recorded_at=at,
                 within=place.within.step if place.within is not None else 0,
             )
+            if not kept:
+                return entry
             self._entries.append((place, entry))
             if place.within is not None:
                 if effect.changes_environment and took_effect(answer):

@@ -121,15 +121,15 @@ class RecordedExperience:
 
     def _abstain(self, call: Call, situation: Situation, known: "_Known") -> Answer:
         found = nearest(call, situation, known.placed, self.match)
-        if found is None:
+        if call.replies and (found is None or found.differs or not found.elsewhere):
+            why = f"{call.tool} was never recorded with the reply {repr(call.replies[-1].reply)[:_LONG]}"
+        elif found is None:
             place = (
                 "" if situation.environment == Environment() else f" in environment {situation.environment}"
             )
             why = f"{call.tool} was never recorded{place}"
         elif found.differs:
             why = only_differs(found)
-        elif not found.elsewhere:  # the same call, but for what a person replied
-            why = f"{call.tool} was never recorded with the reply {repr(call.replies[-1].reply)[:_LONG]}"
         else:
             why = "recorded only after other writes"
         return replace(abstention(why), nearest=found, final=call.tool in known.asking)
@@ -165,10 +165,11 @@ class _Known:
         self.below = _by_state(_below_reads(made), attrgetter("key"), {}) if len(real) < len(made) else {}
         self.compared = _by_state(real, match.key, after) if match.ignore else {}
         self.some_secret = any(MASK in secret_arguments(entry.call.args).values() for entry in real)
-        self.asking = frozenset(entry.call.tool for entry in real if entry.call.replies)
-        asked = [entry for entry in real if entry.call.tool in self.asking]
+        unreplied = [entry for entry in everything if entry.answer.unanswered and not entry.within]
+        self.asking = frozenset(entry.call.tool for entry in (*real, *unreplied) if entry.call.replies)
+        asked = [entry for entry in (*real, *unreplied) if entry.call.tool in self.asking]
         self.asked = _by_state(asked, _bare_key, {})
-        # a call that stops at its question is not recorded: only the run after the reply is, in its own state
+        # a call that stops at its question is recorded with the reply, in the state of then, or without any
         self.asked_anywhere: dict[str, _Told] = {}
         for (bare, _), told in self.asked.items():
             for episode, entries in told.items():

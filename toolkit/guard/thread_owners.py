@@ -21,6 +21,8 @@ has no frame of its own.
 
 import asyncio
 import functools
+import gc
+import inspect
 import multiprocessing.pool as old_pools
 import os
 import sys
@@ -272,7 +274,10 @@ def _innermost(coroutine: Any) -> Caller:
     frames = []
     while coroutine is not None:
         frames.append(getattr(coroutine, "cr_frame", None) or getattr(coroutine, "ag_frame", None))
-        coroutine = getattr(coroutine, "cr_await", None) or getattr(coroutine, "ag_await", None)
+        within = getattr(coroutine, "cr_await", None) or getattr(coroutine, "ag_await", None)
+        if type(coroutine).__name__ == "async_generator_asend":  # only the collector knows its generator
+            within = next((one for one in gc.get_referents(coroutine) if inspect.isasyncgen(one)), None)
+        coroutine = within
     own = [frame for frame in frames if frame is not None and _is_agents(frame)]
     return Caller(_line(own[-1]), next(filter(None, map(_named, reversed(own))), "")) if own else Caller("")
 

@@ -240,7 +240,8 @@ def format_imagined(summary: RunMetrics) -> str:
         text += f"; recordings replaced {len(replaced)} earlier ones: {one_line(replaced[0])}"
     tasks = _covering(summary, set(invented))
     if tasks and all(map(selectable, tasks)):
-        text += f"; record first: dreamgym-kit record -k {shlex.quote(' or '.join(tasks[:_SELECTED]))}"
+        record = summary.fact("record") or "dreamgym-kit record"
+        text += f"; record first: {record} -k {shlex.quote(' or '.join(tasks[:_SELECTED]))}"
     return text
 
 
@@ -280,7 +281,8 @@ def format_to_answer(summary: RunMetrics) -> list[str]:
         ignored.setdefault(row.tool, set()).update(row.ignore)
     tasks = dict.fromkeys(task for row in summary.unanswered for task in row.tasks)
     some = len(tasks) < len(summary.tasks) and len(tasks) <= _SELECTED and all(map(selectable, tasks))
-    record = "dreamgym-kit record" + (f" -k {shlex.quote(' or '.join(tasks))}" if some else "")
+    record = str(summary.fact("record") or "dreamgym-kit record")
+    record += f" -k {shlex.quote(' or '.join(tasks))}" if some else ""
     if not ignored:
         return [f"To answer these: {record}"]
     name = {tool: tool if _BARE_KEY.fullmatch(tool) else json.dumps(tool) for tool in ignored}

@@ -342,8 +342,8 @@ def _effect_in(description: str) -> tuple[Effect, str] | None:
         if not words:
             continue
         verb = "get" if words[0] == "returns" else _verb(words[0])
-        if words[0] == "return":  # of goods, or of a value
-            continue
+        if words[0] == "return" or (words[0] == "returns" and sentence is not parts[0]):
+            continue  # of goods, or of a value: what comes back says nothing of what is done
         if verb is not None and (described is None or _third(words[0])) and _kind(verb) is not Effect.READ:
             return _kind(verb), words[0]
         if described is None and (acting := _acting_in(words)):

@@ -229,6 +229,7 @@ class Session:
         self._admitted = 0
         self._asked: dict[Identity, tuple[Reply, ...]] = {}  # questions of earlier runs of the same node
         self._heard: dict[Identity, list[Reply]] = {}  # by real calls that a question interrupted
+        self._unreplied: dict[object, Transition] = {}  # real calls that wait for a person's reply
         self._one_by_one = False  # calls of a turn are sequential: none is pending
         self._own: dict[int, ToolSpec] = {}  # by arrival of the call: the called object's spec
         self._spoken: tuple[str, ...] = ()
@@ -493,9 +494,26 @@ class Session:
         before = self._heard.pop(identity, [])
         again = len(heard) > len(before) and list(heard[: len(before)]) == before
         whole = list(heard) if again else [*before, *heard]
+        self._unreplied.pop(identity, None)
         if not ended:
             self._heard[identity] = whole
         return whole
+
+    def asks(
+        self, identity: Identity | None, call: Call, place: CallPosition, *, after: str, started: float
+    ) -> None:
+        """Note a real call that stopped at a question, the last of its `replies`, and its answer to come."""
+        unreplied = Answer(source=Source.UNANSWERED, why="it asked a person, and nobody replied")
+        effect, call = self.spec(call, place).effect, self.masked(call)
+        self._unreplied[identity or place.arrival] = self.ledger.commit(
+            place, call, unreplied, effect, after=after, elapsed_s=0.0, at=started, kept=False
+        )
+
+    def keep_unreplied(self) -> None:
+        """Give the hooks the real calls that got no reply: a dream must ask, too, not guess past it."""
+        for entry in self._unreplied.values():
+            for after_call in self._after if not entry.effect.runs_in_dream else ():  # else its body asks
+                after_call(entry)
 
     def _replied(self, call: Call, asked: JsonValue, person: Person) -> Call:
         """Return the call with the reply to another question of its tool."""

@@ -146,6 +146,7 @@ class LangGraphRunner:
                 await self._driven(state, episode, configurable)
                 await self._real_writes_ended(state)
                 self._reconcile(state)
+                session.keep_unreplied()
             if session.executed:
                 return self._keep_executed(state)
             detected = self._look(state)

@@ -136,6 +136,7 @@ FOREIGN: tuple[Foreign, ...] = (
     Foreign("python", "atexit", "register"),
     Foreign("python", "weakref", "finalize.__init__"),
     Foreign("python", "signal", "signal"),
+    Foreign("python", "asyncio", "BaseEventLoop.call_at"),
     Foreign("python", "_frozen_importlib_external", "_LoaderBasics.exec_module"),
     Foreign("python", "os", "_exit"),
     Foreign("python", "_socket", "getaddrinfo"),

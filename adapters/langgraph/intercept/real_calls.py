@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 from langchain_core.tools import BaseTool
-from langgraph.errors import GraphBubbleUp
+from langgraph.errors import GraphBubbleUp, GraphInterrupt
 from langgraph.types import interrupt
 
 from dreamgym_kit.adapters.langgraph.intercept.answers import (
@@ -83,7 +83,7 @@ def run_real(
     owner: object = None,
     identity: Identity | None = None,
 ) -> Flow[Callable[[], Any]]:
-    """Run a real body and keep what it answered. Interrupts pass unkept: the body runs again on resume.
+    """Run a real body and keep what it answered. After an interrupt the body runs again on resume.
 
     `identity`: of the call, the same when its node runs again.
 
@@ -111,8 +111,11 @@ def run_real(
             value = yield RunBody(body)
         if inspect.iscoroutine(value):
             value = _awaited(session, call, place, value)
-    except (EpisodeStop, GraphBubbleUp):
-        session.replies(identity, replies, ended=False)
+    except (EpisodeStop, GraphBubbleUp) as paused:
+        before = session.replies(identity, replies, ended=False)
+        if isinstance(paused, GraphInterrupt) and paused.args[0]:  # else it hands over to a parent graph
+            asked = replace(call, replies=(*before, Reply(to_json(paused.args[0][0].value), None)))
+            session.asks(identity, asked, place, after=after, started=started)
         raise
     except (SystemExit, KeyboardInterrupt) as error:  # what it did before is done
         keep(call, _with(encode_failure(error), replies))

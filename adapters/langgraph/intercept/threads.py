@@ -16,6 +16,7 @@ import multiprocessing.pool as old_pools
 import signal
 import threading
 import weakref
+from asyncio import BaseEventLoop
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -47,13 +48,15 @@ def guard_threads(patches: PatchSet) -> None:
             patches.replace(waits, name, _unpacking(vars(waits)[name]))
     _carry(patches, weakref.finalize, "__init__", {2: (None, kept_for_later)})
     _carry(patches, signal, "signal", {1: (None, kept_for_later)})
+    _carry(patches, BaseEventLoop, "call_at", {2: ("callback", kept_for_later)})  # and by it `call_later`
     _mark_threads(patches)
     _mark_exits(patches)
 
 
 def kept_for_later(work: Work) -> Work:
     """What an episode leaves to be done when something else happens; as it is where no episode does so."""
-    return work if _owner() is None else _Later(work)
+    of_asyncio = str(getattr(work, "__module__", "")).partition(".")[0] in ("asyncio", "_asyncio")
+    return work if of_asyncio or _owner() is None else _Later(work)  # asyncio's own only wake a task
 
 
 def left_behind() -> list[Any]:

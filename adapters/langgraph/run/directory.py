@@ -169,6 +169,7 @@ def _about(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
         "tasks": len(request.shard.part(tasks) if request.shard is not None else tasks),
         "concurrency": request.settings.simulate.concurrency,
         "recordings": _recordings(request),
+        "record": request.record,
         "gate": gate_to_record(request.rules),
         "budget": {"calls": request.settings.budget.max_calls, "usd": request.settings.budget.max_usd},
     }

@@ -44,6 +44,7 @@ class RunRequest:
         gate: the rules that its verdict follows from; None: those of the settings for a dream that judges an
             agent, else none but those that always hold.
         evaluates: of an evaluation: "measured" where nothing is required of the agent, else "required".
+        record: the command that records these tasks, for the report; empty: not known.
         weights: digest of the policy's model directory, where that answers unchanged over the whole run.
     """
 
@@ -61,6 +62,7 @@ class RunRequest:
     policy: ChatEndpoint | None = None
     judge: Checker | None = None
     real_faults: bool = False
+    record: str = ""
     weights: str = ""
     overseer: Overseer | None = None
     stage: Stage = Stage.SHADOW

@@ -342,6 +342,7 @@ def _finish(
             dict.fromkeys([*blocked_outside(directory), *map(made.masker.text, PROCESS.stray_calls())])
         ),
         "gate": gate_to_record(request.rules),
+        "record": request.record,
         **({EVALUATES: request.evaluates} if request.evaluates else {}),
     }
     if request.mode is Mode.DREAM:

@@ -302,13 +302,13 @@ def _second_judge(endpoint: ChatEndpoint | None) -> SecondJudge | None:
 
 @dataclass(frozen=True, slots=True)
 class Recorder(RunHook):
-    """Stores each call that a real tool answered, before the agent continues."""
+    """Stores calls that a real tool answered, before the agent continues, and those left without a reply."""
 
     store: TransitionStore
 
     def after_call(self, entry: Transition) -> None:
         """See `RunHook.after_call`."""
-        if entry.answer.source is Source.REAL:
+        if entry.answer.source is Source.REAL or (entry.answer.unanswered and entry.call.replies):
             self.store.put([entry])
 
 
