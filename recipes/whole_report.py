@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from markdown_it import MarkdownIt
 
 from dreamgym_kit.deployment.model_registry import KEY
-from dreamgym_kit.report.documents import quiet
+from dreamgym_kit.report.documents import bullets, quiet, table
 from dreamgym_kit.report.evaluation import format_share
 from dreamgym_kit.report.sanitize import one_line
 from dreamgym_kit.rollout.atomic_files import write_atomically
@@ -70,7 +70,7 @@ def blocks_of(plan: "WholeWayPlan", outcome: "WholeWayOutcome") -> Iterator[str]
     said_before = beating.phrase("what is deployed", "the candidate")  # the same, in other words
     reasons = [reason for reason in outcome.event.reasons if reason != said_before]
     if reasons and not outcome.promoted:
-        yield _points(*reasons)
+        yield bullets(reasons)
     yield "## How good it is, on the real tools"
     tries = f"{plan.tries} tries" if plan.tries > 1 else "one try"
     yield (
@@ -81,9 +81,9 @@ def blocks_of(plan: "WholeWayPlan", outcome: "WholeWayOutcome") -> Iterator[str]
     yield _table(("kind of task", "the start", "the candidate"), *_kinds(outcome))
     yield "## What it cost"
     yield _table(("phase", "real calls", "seconds"), *_phases(outcome))
-    yield _points(*_notes(outcome))
+    yield bullets(_notes(outcome))
     yield "## What this does not say"
-    yield _points(*_caveats(plan, outcome))
+    yield bullets(_caveats(plan, outcome))
     yield "## How it is used, and how it is undone"
     yield _code(*outcome.pointing.lines)
     yield quiet(
@@ -156,13 +156,9 @@ def _caveats(plan: "WholeWayPlan", outcome: "WholeWayOutcome") -> Iterator[str]:
         yield "Whether it stays better: calls are recorded from now on, so that this can be asked again."
 
 
-def _points(*sentences: str) -> str:
-    return "\n".join(f"- {quiet(sentence)}" for sentence in sentences)
-
-
 def _code(*lines: str) -> str:
     return "\n".join(f"    {one_line(line)}" for line in lines)
 
 
-def _table(head: Sequence[str], *rows: Sequence[str]) -> str:
-    return "\n".join(f"| {' | '.join(map(quiet, row))} |" for row in (head, ["---"] * len(head), *rows))
+def _table(*rows: Sequence[str]) -> str:
+    return table([[*map(quiet, row)] for row in rows])

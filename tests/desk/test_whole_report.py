@@ -13,7 +13,7 @@ HOSTILE = "<script>alert(1)</script> **bold** [x](http://evil) | cell"
 def test_no_text_of_a_run_becomes_markup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = (
         whole_report._table(("kind", "solved"), (HOSTILE, "1")),
-        whole_report._points(HOSTILE),
+        whole_report.bullets([HOSTILE]),
         "## Use",
         whole_report._code(f"serve {HOSTILE}"),
     )
