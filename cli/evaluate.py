@@ -22,7 +22,7 @@ from dreamgym_kit.cli.running import (
     unfinished,
 )
 from dreamgym_kit.cli.sandbox import confine
-from dreamgym_kit.errors import UserError
+from dreamgym_kit.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.run.request import RunRequest
@@ -193,7 +193,7 @@ def _show(found: "Evaluation", result: "RunResult", *, verbose: int, as_json: bo
 
 def _worst(codes: "list[int]") -> int:
     """Of both sides: stopped, then a real call, then by the precedence of verdicts."""
-    order = (6, 1, 4, 3)
+    order = (ExitCode.EXECUTED, ExitCode.FAILED, ExitCode.ERROR, ExitCode.INCONCLUSIVE)
     stopped = [code for code in codes if code > _LAST]
     return stopped[0] if stopped else next((code for code in order if code in codes), max(codes))
 

@@ -327,7 +327,7 @@ class _Drafting:
         """Have the model draft each of the tools, as long as the budget lasts."""
         from datetime import UTC, datetime
 
-        from dreamgym_kit.chat import ChatRequest
+        from dreamgym_kit.adapters.langgraph.run.experiences import sampling_of
         from dreamgym_kit.dream.drafting import draft
         from dreamgym_kit.rollout.budgets import BudgetedEndpoint, RunBudget
         from dreamgym_kit.types import Effect
@@ -336,13 +336,7 @@ class _Drafting:
         budget = RunBudget(settings.budget.max_calls, settings.budget.max_usd)
         budget.count_earlier(calls=0, usd=endpoint.counts.cost_usd)  # the question whether it answers at all
         budgeted = BudgetedEndpoint(endpoint, budget, calls=1)
-        sampling = ChatRequest(
-            (),
-            max_tokens=max(conf.max_output, 2_048),
-            temperature=conf.temperature,
-            top_p=conf.top_p,
-            seed=settings.simulate.seed,
-        )
+        sampling = replace(sampling_of(settings), max_tokens=max(conf.max_output, 2_048))
         host = conf.urls[0].partition("://")[2].partition("/")[0]
         author = f"{conf.model} at {host}, {datetime.now(UTC):%Y-%m-%d}"
         shapes, records = _shapes(self.episodes), self._mined.collections.fields

@@ -236,12 +236,9 @@ def going_on(directory: str, *, options: Sequence[str] = (), flags: Sequence[str
 
 def look_at(summary: "RunMetrics", directory: Path) -> tuple[str, str, str]:
     """The step that shows the episode to look at first."""
-    from dreamgym_kit.report.metrics import MARKS
-
     run = shlex.quote(near(directory))
-    lines = [line for lines in summary.tasks.values() for line in lines]
-    worst = min(lines, key=lambda line: MARKS.index(line.mark), default=None)
-    if worst is None or worst.mark == ".":
+    worst = summary.worst
+    if worst is None:
         return "Look", f"dreamgym-kit report {run}", "this run again"
     return "Look", f"dreamgym-kit report {run} --episode {pasted(worst.id)}", "what happened there"
 

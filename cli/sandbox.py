@@ -111,7 +111,7 @@ def plan_of(settings: "Settings", targets: Sequence[str] = ()) -> "Plan":
     from dreamgym_kit.rollout.environment_files import environments_folder
     from dreamgym_kit.rollout.tool_lock import LOCK_FILE
     from dreamgym_kit.sandbox.confining import Plan
-    from dreamgym_kit.settings.buffer_url import PORTS, Address, buffer_of
+    from dreamgym_kit.settings.buffer_url import Address, buffer_of
 
     place = buffer_of(settings)
     runs = settings.resolve(settings.runs)
@@ -129,7 +129,7 @@ def plan_of(settings: "Settings", targets: Sequence[str] = ()) -> "Plan":
         folder.mkdir(parents=True, exist_ok=True)
         writable.append(folder)
     if isinstance(place, Address) and place.host:
-        port = place.port or PORTS.get(place.scheme, 443)
+        port = place.port or place.kind.port
         grpc = place.options.get("grpc", "443" if port == 443 else "50051")
         hosts += [f"{place.host}:{port}", grpc if ":" in grpc else f"{place.host}:{grpc}"]
     elif isinstance(place, Path) and place.is_file():

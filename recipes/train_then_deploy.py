@@ -11,7 +11,6 @@ Only glue: each step is a call that works on a graph of one's own as well.
 """
 
 import argparse
-import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -27,7 +26,7 @@ from dreamgym_kit.recipes.desk.graph import graph
 from dreamgym_kit.recipes.desk.record import SETTINGS_FILE
 from dreamgym_kit.report.evaluation import Evaluation, scored
 from dreamgym_kit.rollout.events import NoEvents
-from dreamgym_kit.rollout.rundir import half_made
+from dreamgym_kit.rollout.rundir import to_resume
 from dreamgym_kit.routing.router import Mode
 from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.settings.schema import Settings
@@ -243,8 +242,6 @@ def learn(
     before, began = times_opened(), time.monotonic()
     changed = settings.with_overrides({"policy.model": str(start)})
     place = (out / "training").absolute()
-    if half_made(place):
-        shutil.rmtree(place)
     request = TrainRequest(
         graph=GRAPH,
         tasks=tasks,
@@ -252,7 +249,7 @@ def learn(
         mode=mode,
         store=store,
         directory=place,
-        resume=(place / "manifest.json").exists(),
+        resume=to_resume(place),
     )
     result = train(request, events=NoEvents())
     steps = result.trained.steps

@@ -1,17 +1,17 @@
 """What came of the whole way, for somebody who decides and reads no logs: `report.md` and `report.html`.
 
-Both forms are made from the same blocks. No script, no network. All text is data: none of its marks count in
-either form.
+The page is made from the Markdown. No script, no network. All text is data: none of its marks count.
 """
 
-import html
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from markdown_it import MarkdownIt
 
 from dreamgym_kit.deployment.model_registry import KEY
-from dreamgym_kit.report.documents import quiet
+from dreamgym_kit.report.documents import bullets, quiet, table
 from dreamgym_kit.report.evaluation import format_share
 from dreamgym_kit.report.sanitize import one_line
 from dreamgym_kit.rollout.atomic_files import write_atomically
@@ -33,13 +33,14 @@ _PHASES = {
     "deploy": "It takes the place of the start, or does not",
 }
 
-
-_STYLE = """
+_PAGE = """\
+<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<meta name="viewport" content="width=device-width, initial-scale=1"><title>%s</title><style>
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 56rem; margin: 2rem auto; padding: 0 1rem;
        color: #1b1f24; background: #fff; color-scheme: light dark; overflow-wrap: anywhere; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
-.lead { font-size: 1.1rem; border-left: 4px solid #8a8f98; padding-left: .8rem; }
-.lead.good { border-color: #1a7f37; } .lead.bad { border-color: #b35900; }
 table { border-collapse: collapse; margin: 1rem 0; }
 th { overflow-wrap: normal; }
 td, th { border: 1px solid #d0d7de; padding: .3rem .6rem; text-align: left; }
@@ -47,79 +48,55 @@ pre { background: #f6f8fa; padding: .8rem; white-space: pre-wrap; }
 @media (prefers-color-scheme: dark) {
   body { color: #e6edf3; background: #0d1117; }
   td, th { border-color: #30363d; } pre { background: #161b22; } }
+</style></head><body>
+%s</body></html>
 """
-
-
-class Block(NamedTuple):
-    """A part of the report."""
-
-    kind: str  # one of `_FORMS`, or "table"
-    rows: Sequence[Sequence[str]]  # of cells; all but a table have one in each
-
-
-_FORMS = {  # kind: a row in Markdown; before all rows, a row, and after all rows in HTML
-    "heading": ("## {}", "", "<h2>{}</h2>", ""),
-    "good": ("**{}**", "", '<p class="lead good">{}</p>', ""),
-    "bad": ("**{}**", "", '<p class="lead bad">{}</p>', ""),
-    "paragraph": ("{}", "", "<p>{}</p>", ""),
-    "points": ("- {}", "<ul>", "<li>{}</li>", "</ul>"),
-}
-
-
-def _block(kind: str, *texts: str) -> Block:
-    return Block(kind, [(text,) for text in texts])
-
-
-def _table(*rows: Sequence[str]) -> Block:
-    """The first row is the head."""
-    return Block("table", rows)
 
 
 def write_report(out: Path, plan: "WholeWayPlan", outcome: "WholeWayOutcome") -> Path:
     """Write both forms; gives the page."""
-    blocks = list(blocks_of(plan, outcome))
-    write_atomically(out / "report.md", as_markdown(TITLE, blocks).encode("utf-8"))
-    write_atomically(out / "report.html", as_html(TITLE, blocks).encode("utf-8"))
+    text = "\n\n".join([f"# {TITLE}", *blocks_of(plan, outcome)]) + "\n"
+    write_atomically(out / "report.md", text.encode("utf-8"))
+    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
+    write_atomically(out / "report.html", (_PAGE % (TITLE, body)).encode("utf-8"))
     return out / "report.html"
 
 
-def blocks_of(plan: "WholeWayPlan", outcome: "WholeWayOutcome") -> Iterator[Block]:
-    """The report, part by part; the answer first."""
+def blocks_of(plan: "WholeWayPlan", outcome: "WholeWayOutcome") -> Iterator[str]:
+    """The report as Markdown, part by part; the answer first."""
     beating = outcome.after.beating
     assert beating is not None  # it was held against the start
-    yield _block("good" if outcome.promoted else "bad", outcome.sentence)
+    yield f"**{quiet(outcome.sentence)}**"
     said_before = beating.phrase("what is deployed", "the candidate")  # the same, in other words
     reasons = [reason for reason in outcome.event.reasons if reason != said_before]
     if reasons and not outcome.promoted:
-        yield _block("points", *reasons)
-    yield _block("heading", "How good it is, on the real tools")
+        yield bullets(reasons)
+    yield "## How good it is, on the real tools"
     tries = f"{plan.tries} tries" if plan.tries > 1 else "one try"
-    yield _block(
-        "paragraph",
+    yield (
         f"{plan.held_out} tasks without training data, in environments without recordings, {tries} each. "
-        "In brackets: where the true figure lies, 95 times in 100.",
+        "In brackets: where the true figure lies, 95 times in 100."
     )
     yield _table(("", "solved", "against the start"), *_scores(outcome))
     yield _table(("kind of task", "the start", "the candidate"), *_kinds(outcome))
-    yield _block("heading", "What it cost")
+    yield "## What it cost"
     yield _table(("phase", "real calls", "seconds"), *_phases(outcome))
-    yield from _notes(outcome)
-    yield _block("heading", "What this does not say")
-    yield _block("points", *_caveats(plan, outcome))
-    yield _block("heading", "How it is used, and how it is undone")
-    yield _block("code", *outcome.pointing.lines)
-    yield _block(
-        "paragraph",
+    yield bullets(_notes(outcome))
+    yield "## What this does not say"
+    yield bullets(_caveats(plan, outcome))
+    yield "## How it is used, and how it is undone"
+    yield _code(*outcome.pointing.lines)
+    yield quiet(
         "The first line starts a server; dreamgym-kit serve does the same, after it held the files against "
         f"their digest. The second stands in the graph. Both read the key from {KEY}: set it to a secret of "
-        "your own. Tool calls inside the third are kept for the next training.",
+        "your own. Tool calls inside the third are kept for the next training."
     )
     if outcome.promoted:
         registry = shlex.quote(outcome.pointing.shelf)
-        yield _block("code", f"dreamgym-kit deploy rollback --registry {registry}")
+        yield _code(f"dreamgym-kit deploy rollback --registry {registry}")
     else:
-        yield _block("paragraph", "There is nothing to undo: what is in use is the first version here.")
-    yield _block("paragraph", f"The card of what is in use: {outcome.card}")
+        yield "There is nothing to undo: what is in use is the first version here."
+    yield quiet(f"The card of what is in use: {outcome.card}")
 
 
 def _scores(outcome: "WholeWayOutcome") -> Iterator[tuple[str, str, str]]:
@@ -159,18 +136,15 @@ def _calls(outcome: "WholeWayOutcome", phase: str) -> int:
     return calls
 
 
-def _notes(outcome: "WholeWayOutcome") -> Iterator[Block]:
+def _notes(outcome: "WholeWayOutcome") -> Iterator[str]:
     dream, real = outcome.facts.get("dream", {}), outcome.facts.get("real", {})
     answered, made = dream.get("dreamed_calls", 0), dream.get("real_calls", 0)
-    notes = [
-        f"In the dream {answered:,} calls were answered, and {made} real ones made.",
-        f"The gate to the real tools: {real.get('gate', 'not tried')}.".replace("..", "."),
-    ]
+    yield f"In the dream {answered:,} calls were answered, and {made} real ones made."
+    yield f"The gate to the real tools: {real.get('gate', 'not tried')}.".replace("..", ".")
     if dream.get("alarm"):
-        notes.append(f"An alarm ended the dream at its last good step: {dream['alarm']}")
+        yield f"An alarm ended the dream at its last good step: {dream['alarm']}"
     if real.get("stopped"):
-        notes.append(f"What ended the real calls: {real['stopped']}")
-    yield _block("points", *notes)
+        yield f"What ended the real calls: {real['stopped']}"
 
 
 def _caveats(plan: "WholeWayPlan", outcome: "WholeWayOutcome") -> Iterator[str]:
@@ -182,44 +156,9 @@ def _caveats(plan: "WholeWayPlan", outcome: "WholeWayOutcome") -> Iterator[str]:
         yield "Whether it stays better: calls are recorded from now on, so that this can be asked again."
 
 
-def as_markdown(title: str, blocks: Sequence[Block]) -> str:
-    """The report as Markdown."""
-    return "\n\n".join([f"# {quiet(title)}", *(_markdown(block) for block in blocks)]) + "\n"
+def _code(*lines: str) -> str:
+    return "\n".join(f"    {one_line(line)}" for line in lines)
 
 
-def as_html(title: str, blocks: Sequence[Block]) -> str:
-    """The report as one HTML file."""
-    body = "\n".join(_html(block) for block in blocks)
-    policy = "default-src 'none'; style-src 'unsafe-inline'"
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{_text(title)}</title><style>{_STYLE}</style></head>\n"
-        f"<body><h1>{_text(title)}</h1>\n{body}\n</body></html>\n"
-    )
-
-
-def _markdown(block: Block) -> str:
-    if block.kind == "table":
-        head, *rows = block.rows
-        return "\n".join(f"| {' | '.join(map(quiet, row))} |" for row in (head, ["---"] * len(head), *rows))
-    if block.kind == "code":
-        return "\n".join(f"    {one_line(line)}" for [line] in block.rows)
-    return "\n".join(_FORMS[block.kind][0].format(quiet(text)) for [text] in block.rows)
-
-
-def _html(block: Block) -> str:
-    if block.kind == "table":
-        head, *rows = block.rows
-        cells = "".join(f'<th scope="col">{_text(cell)}</th>' for cell in head)
-        lines = "".join(f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>" for row in rows)
-        return f"<table><thead><tr>{cells}</tr></thead><tbody>{lines}</tbody></table>"
-    if block.kind == "code":
-        return f"<pre>{html.escape(chr(10).join(one_line(line) for [line] in block.rows))}</pre>"
-    _, before, row, after = _FORMS[block.kind]
-    return f"{before}{''.join(row.format(_text(text)) for [text] in block.rows)}{after}"
-
-
-def _text(text: str) -> str:
-    return html.escape(one_line(text), quote=True)
+def _table(*rows: Sequence[str]) -> str:
+    return table([[*map(quiet, row)] for row in rows])

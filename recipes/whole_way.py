@@ -27,7 +27,7 @@ from dreamgym_kit.recipes.desk.environment import times_opened
 from dreamgym_kit.recipes.desk.tasks import drawn_tasks
 from dreamgym_kit.report.evaluation import Evaluation
 from dreamgym_kit.rollout.atomic_files import read_whole, write_atomically
-from dreamgym_kit.rollout.rundir import half_made
+from dreamgym_kit.rollout.rundir import to_resume
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.supervision.audit import AUDIT, entries_of
 from dreamgym_kit.types import Split
@@ -167,8 +167,6 @@ class WholeWay:
         from dreamgym_kit.adapters.langgraph.s2r.api import s2r
 
         place = self.out / "s2r"
-        if half_made(place):
-            shutil.rmtree(place)
         done = s2r(
             steps.GRAPH,
             self.learned_from,
@@ -178,7 +176,7 @@ class WholeWay:
             settings=self._real_settings(),
             buffer=self.out / RECORDINGS,
             run_dir=place,
-            resume=(place / "manifest.json").exists(),
+            resume=to_resume(place),
         )
         weights = done.weights or dreamed
         stopped = done.stopped.text if done.stopped is not None else ""

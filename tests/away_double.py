@@ -4,16 +4,16 @@ It stands behind `weaviate://` addresses where a test has put it there (`behind_
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from enum import StrEnum
 
 import pytest
 
 from dreamgym_kit import errors
-from dreamgym_kit.adapters.stores import factory
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import StoreError, StoreUnavailable
 from dreamgym_kit.interfaces import Embedder, Hit, HybridQuery, Room, TransitionStore
-from dreamgym_kit.settings.buffer_url import Address
+from dreamgym_kit.settings.buffer_url import SCHEMES, Address
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.types import Answer, Call, Effect, Environment, Transition
 
@@ -121,7 +121,8 @@ def open_away(
 
 def behind_addresses(patch: pytest.MonkeyPatch, **servers: AwayServerDouble) -> None:
     """Put servers behind `weaviate://NAME` for one test."""
-    patch.setattr(factory, "_ADAPTERS", {"weaviate": (__name__, "open_away", "")})
+    away = replace(SCHEMES["weaviate"], opens=(__name__, "open_away"), extra="")
+    patch.setitem(SCHEMES, "weaviate", away)
     patch.setitem(errors._PACKAGES, "", ())
     for name, server in servers.items():
         patch.setitem(SERVERS, name, server)

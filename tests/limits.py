@@ -18,10 +18,10 @@ CEILINGS = {
     # over House II's: programs of tools (4,900), imagined runs (2,300), the kernel sandbox (1,500), the
     # LangGraph runtime (1,300), secrets by maintained rules (1,100), fields of the environment (650), effects
     # by argument (500), what LangGraph calls beside nodes and other attacks on the gate (250), views (230)
-    "lines": (90_500, "The dream speaks; House II ends at 66,000"),
-    "files": (386, "The dream speaks; House II ends at 380"),
+    "lines": (90_370, "The dream speaks; House II ends at 66,000"),
+    "files": (381, "The dream speaks; House II ends at 380"),
     "setting_declarations": (0, "none"),
-    "single_importer_modules": (56, "House II ends at 45"),
+    "single_importer_modules": (50, "House II ends at 45"),
     "circles": (0, "none"),
     "longest_function": (90, "none"),
     "shared_class_names": (0, "none"),

@@ -73,7 +73,7 @@ def live_server(folder: Path) -> Iterator[Callable[[str], Any]]:
         address = url.replace("https://", "weaviates://").replace("http://", "weaviate://")
         yield server_of(address, key=os.environ.get("WEAVIATE_API_KEY", ""))
     elif binary:
-        from dreamgym_kit.adapters.stores.weaviate_embedded import start_embedded
+        from dreamgym_kit.adapters.stores.weaviate import start_embedded
         from dreamgym_kit.adapters.stores.weaviate_server import WeaviateServer
 
         running = start_embedded(Address("weaviate+embedded", path=str(folder)), binary=binary)

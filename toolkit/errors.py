@@ -1,62 +1,15 @@
 """Every error the kit raises on purpose.
 
-DreamgymError(Exception)
-  UserError              a person can mend it: settings, files, names       -> exit code 2
-    NoTaskSelected       nothing is left to run                            -> exit code 5
-    MissingExtra         a command needs a package that the base install leaves out
-    UnknownName          a name that nothing has; carries the nearest known one
-    StoreError           a buffer that cannot be read or written as asked
-      StoreUnavailable   its server cannot be reached now; what was asked may be asked again
-    RunDirectoryError    a run directory that cannot be used as asked
-    UnsupportedGraph         the graph holds something that cannot be simulated
-    GraphNotLoaded       the graph's own module or factory failed; says what it misses
-    AmbiguousGraph        a project file names several graphs, and nobody said which
-  EndpointError          a model's endpoint gave no usable answer; says whether another try helps
-  TrainingStopped        an alarm ended the training at its last good checkpoint  -> exit code 1
-  NotSerializable(ValueError)    a value that the canonical form or the reader refuses
-
-EpisodeStop(BaseException)   ends one episode and nothing else; ordinary `except Exception` in an
-                             agent, a tool node or a retry cannot swallow it
-  RealCallBlocked            something real was about to run where it must not   -> violation, latches
-  RealCallExecuted       something real ran where it must not                -> failure, ends the run
-  CallUnanswered         the dream cannot tell what the tool would answer    -> inconclusive
-  BudgetExceeded            a hard limit was reached                            -> inconclusive
-  EpisodeTimeout               its wall time is over, and something still asked    -> inconclusive
-  WorkerDetached                 its worker was given up, and it still asked         -> nobody hears of it
-  ContextFull            the agent talked until its model's context was full -> failure of a policy
+A `UserError` is one that a person can mend; `exit_code` is that of the command it ends. An `EpisodeStop` ends
+one episode and nothing else.
 """
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from enum import IntEnum
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
-
-__all__ = [
-    "BudgetExceeded",
-    "ContextFull",
-    "WorkerDetached",
-    "CallUnanswered",
-    "DreamgymError",
-    "EndpointError",
-    "EpisodeStop",
-    "ExitCode",
-    "RealCallBlocked",
-    "GraphNotLoaded",
-    "MissingExtra",
-    "NoTaskSelected",
-    "NotSerializable",
-    "RealCallExecuted",
-    "RunDirectoryError",
-    "AmbiguousGraph",
-    "UnsupportedGraph",
-    "StoreError",
-    "StoreUnavailable",
-    "EpisodeTimeout",
-    "TrainingStopped",
-    "UnknownName",
-    "UserError",
-]
 
 
 class ExitCode(IntEnum):
@@ -238,7 +191,7 @@ class TrainingStopped(DreamgymError):
     """An alarm: what was about to be learned, or just was, cannot be trusted. That step is not kept.
 
     Args:
-        alarm: its name, "not_finite"; `training.signals` has them all.
+        alarm: its name, "not_finite"; `training.alarms` has them all.
         text: what was seen, in one sentence with its figures.
         step: the step that is not kept, from 1.
     """
@@ -251,11 +204,7 @@ class TrainingStopped(DreamgymError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pass from process to process whole."""
-        return _stopped, (self.alarm, self.text, self.step)
-
-
-def _stopped(alarm: str, text: str, step: int) -> TrainingStopped:
-    return TrainingStopped(alarm, text, step=step)
+        return partial(TrainingStopped, step=self.step), (self.alarm, self.text)
 
 
 class EpisodeStop(BaseException):
@@ -268,7 +217,7 @@ class EpisodeStop(BaseException):
 
 
 class RealCallBlocked(EpisodeStop):
-    """Something real was about to run. The refusal is kept in the session too."""
+    """Something real was about to run: a violation. The refusal is kept in the session too."""
 
 
 class RealCallExecuted(EpisodeStop):
@@ -280,7 +229,7 @@ class CallUnanswered(EpisodeStop):
 
 
 class BudgetExceeded(EpisodeStop):
-    """A hard limit was reached before the call; the call did not run."""
+    """A hard limit was reached before the call, which did not run; the episode is inconclusive."""
 
     def __init__(self, what: str, *, limit: float) -> None:
         self.what = what
@@ -289,7 +238,7 @@ class BudgetExceeded(EpisodeStop):
 
 
 class EpisodeTimeout(EpisodeStop):
-    """The episode's wall time was over before the call; the call did not run."""
+    """Its wall time was over before the call, which did not run; the episode is inconclusive."""
 
     def __init__(self, tool: str, *, limit: float) -> None:
         super().__init__(f"the episode's time limit ({limit:g} s) was over before {tool}; it did not run")
@@ -303,4 +252,4 @@ class WorkerDetached(EpisodeStop):
 
 
 class ContextFull(EpisodeStop):
-    """What the agent's model is asked no longer fits, with answers of its own in it."""
+    """What the agent's model is asked no longer fits, with answers of its own in it: the policy failed."""

@@ -26,15 +26,9 @@ from dreamgym_kit.replay.eviction import room_of
 from dreamgym_kit.replay.masking import Masker, masked_answer, process_masker, rules_digest
 from dreamgym_kit.replay.records import dump_transition
 from dreamgym_kit.rollout.atomic_files import write_atomically
-from dreamgym_kit.settings.buffer_url import SCHEMES, Address, Place, place_of
+from dreamgym_kit.settings.buffer_url import Address, Place, place_of
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.types import Reply, Transition, history_digest
-
-# Module, function and extra for each URL scheme. The function takes the arguments of `open_store` and
-# connects before it returns. It raises `StoreUnavailable` if no server answers in time, another `StoreError`
-# or a `UserError` if retrying cannot help, such as a wrong key or a missing tenant.
-_WEAVIATE = ("dreamgym_kit.adapters.stores.weaviate", "open_weaviate", "weaviate")
-_ADAPTERS = dict.fromkeys(SCHEMES, _WEAVIATE)
 
 OUTBOX_FOLDER = ".spool"  # a folder in the runs directory
 MOST_CHECKED = 20_000  # rows; about a second
@@ -60,8 +54,8 @@ def open_store(
     """
     if not isinstance(place, Address):
         return SqliteStore(place, read_only=read_only, embedder=embedder, room=room)
-    module, function, extra = _ADAPTERS[place.scheme]
-    require_extra(extra, needed_by=f"the buffer {place}")
+    module, function = place.kind.opens
+    require_extra(place.kind.extra, needed_by=f"the buffer {place}")
     opens: Callable[..., TransitionStore] = getattr(import_module(module), function)
     opened = opens(place, settings, read_only=read_only, embedder=embedder, room=room)
     _ADDRESSES[opened] = place

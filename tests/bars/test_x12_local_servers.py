@@ -27,7 +27,7 @@ SERVERS = {
 LISTENING = {"bind", "listen", "start_server", "start_unix_server", "create_server", "serve_forever"}
 AMBIGUOUS = {"bind", "listen"}  # others do so too: only where a module has sockets are these ports
 # Looks for free ports, which are another program's to listen on: binds, on this machine alone, and lets go.
-LOOKS_FOR_PORTS = {"adapters/stores/weaviate_embedded.py": {"bind"}}
+LOOKS_FOR_PORTS = {"adapters/stores/weaviate.py": {"bind"}}
 # Doors of the kernel sandbox: opened in a network namespace that nobody but the confined run is in.
 DOORS = {"sandbox/confining.py": {"create_server", "bind"}, "sandbox/broker.py": {"start_server"}}
 _ROOTS = "|".join({name.partition(".")[0] for name in SERVERS})

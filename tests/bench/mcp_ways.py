@@ -48,9 +48,9 @@ class Tally:
 async def main(calls: int, transports: Sequence[str], *, guarded: bool = True) -> dict[str, Any]:
     """Try every way over every transport until there were enough calls of each."""
     if not guarded:
-        from dreamgym_kit.adapters.langgraph.intercept import mcp
+        from dreamgym_kit.adapters.langgraph.intercept import install
 
-        mcp._check = lambda _: None  # type: ignore[assignment]
+        install._check_mcp_call = lambda _: None  # type: ignore[assignment]
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TILL"] = str(Path(folder) / "ledger")

@@ -9,8 +9,8 @@ import pytest
 from capture.policy_server_double import PolicyServerDouble, says, scripted
 from each_row import each_row
 
-from dreamgym_kit.adapters.langgraph.policy.loading import STAND_IN, open_graph_for
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+from dreamgym_kit.adapters.langgraph.run.setup import STAND_IN, open_graph_for
 from dreamgym_kit.errors import GraphNotLoaded
 from dreamgym_kit.settings.load import parse_settings
 

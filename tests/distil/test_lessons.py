@@ -15,8 +15,15 @@ from dreamgym_kit.dream.held_out import situation_of
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.dream.prompt import shown_tools
 from dreamgym_kit.training.annotation import Annotation
-from dreamgym_kit.training.lessons import PARTS, CallLesson, Leaving, balanced, query_for
-from dreamgym_kit.training.pointing import TargetDecision, spelled
+from dreamgym_kit.training.lessons import (
+    PARTS,
+    CallLesson,
+    Leaving,
+    TargetDecision,
+    balanced,
+    query_for,
+    spelled,
+)
 from dreamgym_kit.types import Answer, Source, Transition
 
 

@@ -2,7 +2,7 @@
 
 from distil.shop_recordings import episode
 
-from dreamgym_kit.training.pointing import observed_changes
+from dreamgym_kit.training.lessons import observed_changes
 from dreamgym_kit.types import Answer, Call, Effect, Transition
 
 

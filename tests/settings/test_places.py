@@ -1,6 +1,9 @@
 """Where a buffer lies: files and addresses, told apart, spelled alike, and never with a key in them."""
 
+import sys
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from each_row import each_row
@@ -9,8 +12,9 @@ from hypothesis import strategies as st
 
 from dreamgym_kit import errors
 from dreamgym_kit.adapters.stores import factory
+from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import MissingExtra, UserError
-from dreamgym_kit.settings.buffer_url import SCHEMES, Address, buffer_of, place_of
+from dreamgym_kit.settings.buffer_url import SCHEMES, Address, Scheme, buffer_of, place_of
 from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.settings.schema import Settings
 
@@ -153,7 +157,26 @@ def test_an_address_in_settings_and_environment_stays_one(tmp_path: Path) -> Non
 
 
 def test_every_scheme_has_an_adapter() -> None:
-    assert set(factory._ADAPTERS) == set(SCHEMES)
+    for scheme in SCHEMES.values():
+        module, function = scheme.opens
+        assert callable(getattr(import_module(module), function))
+
+
+class _StoreDouble(MemoryStore):
+    """Stands for the buffer of another kind of server."""
+
+
+def test_a_new_kind_of_server_needs_one_entry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    module = ModuleType("other_stores")
+    module.open_other = lambda place, settings, **how: _StoreDouble()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    other = Scheme(opens=(module.__name__, "open_other"), extra="weaviate", port=7000, how=("speed",))
+    monkeypatch.setitem(SCHEMES, "other", other)
+    place, same = (place_of(f"other://h{rest}", tmp_path) for rest in ("?tenant=a&speed=9", ":7000?tenant=a"))
+    assert isinstance(place, Address)
+    assert isinstance(same, Address)
+    assert place.name == same.name
+    assert isinstance(factory.open_store(place, Settings()), _StoreDouble)
 
 
 def test_an_adapter_whose_package_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,7 @@ from each_row import each_row
 
 from dreamgym_kit.adapters.langgraph.intercept.answers import deliver
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.adapters.traces.importing import TraceReport, import_traces
-from dreamgym_kit.adapters.traces.reading import read_records
+from dreamgym_kit.adapters.traces.importing import TraceReport, import_traces, read_records
 from dreamgym_kit.adapters.traces.seen import TraceRecord, UnreadableLine
 from dreamgym_kit.errors import UserError
 
@@ -206,7 +205,7 @@ def test_a_bomb_is_named_in_little_memory_and_its_neighbours_are_kept(tmp_path: 
 def test_a_document_too_large_to_hold_is_refused_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dreamgym_kit.adapters.traces.reading.MAX_DOCUMENT_BYTES", 100)
+    monkeypatch.setattr("dreamgym_kit.adapters.traces.importing.MAX_DOCUMENT_BYTES", 100)
     (path := tmp_path / "t.json").write_text(json.dumps([span(1)], indent=1))
     (item,) = read_records(path)
     assert item == UnreadableLine(1, "one JSON document of more than 100 bytes; export as JSON Lines")

@@ -8,7 +8,7 @@ Text of people, tasks and runs is escaped.
 
 import json
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version as installed
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from dreamgym_kit.deployment.model_files import CONFIG, check_complete, model_digest
 from dreamgym_kit.deployment.model_registry import KEY, Pointing, RegistryAction, RegistryEvent, Version
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.report.documents import quiet
+from dreamgym_kit.report.documents import bullets, quiet, table
 from dreamgym_kit.report.evaluation import Evaluation, Scores
 from dreamgym_kit.report.gate_rules import executed_sentence
 from dreamgym_kit.report.training import training_of
@@ -144,10 +144,10 @@ def rendered(facts: CardFacts, *, merged: bool = True) -> str:
         name=quiet(facts.name),
         version=quiet(facts.version.name),
         decided=_decided(facts.event),
-        facts=_table(("", ""), _what(facts)),
-        data=_list(facts.story.data),
+        facts=table([("", ""), *_what(facts)]),
+        data=bullets(facts.story.data),
         scores=_scores(facts),
-        untested=_list(facts.untested),
+        untested=bullets(facts.untested),
         use="\n".join(f"    {line}" for line in facts.pointing.lines),
         key=KEY,
         shelf=facts.pointing.shelf,
@@ -159,7 +159,7 @@ def _decided(event: RegistryEvent) -> str:
     if event.deed is not RegistryAction.FORCED:
         return f"Promoted on {day}. {quiet(event.sentence)}"
     forced = f"**Forced on {day}** by a person, who said: {quiet(event.why)}"
-    return f"{forced}\n\nWhat spoke against it:\n\n{_list(event.reasons)}"
+    return f"{forced}\n\nWhat spoke against it:\n\n{bullets(event.reasons)}"
 
 
 def _what(facts: CardFacts) -> list[tuple[str, str]]:
@@ -184,7 +184,7 @@ def _scores(facts: CardFacts) -> str:
              f"{side.episodes}", share(side.once), quiet(side.run))
             for name, side in rows
         ]  # fmt: skip
-        parts.append(_table(("", "agent", "on", "tasks", "episodes", "solved (95 %)", "run"), cells))
+        parts.append(table([("", "agent", "on", "tasks", "episodes", "solved (95 %)", "run"), *cells]))
     if facts.promotion is not None and facts.promotion.families:
         parts.append(_families(facts.promotion))
     parts += [f"{quiet(label)}: {quiet(text)}" for label, text in facts.story.scores]
@@ -203,7 +203,7 @@ def _families(promotion: Promotion) -> str:
         for name, paired in ((each.name, each.paired) for each in promotion.families)
     ]
     sure = 100 * (1 - 0.05 / max(1, len(rows)))
-    return _table(("kind of task", "tasks", "before", "now", f"points ({sure:.1f} % interval)"), rows)
+    return table([("kind of task", "tasks", "before", "now", f"points ({sure:.1f} % interval)"), *rows])
 
 
 def share(value: Share | None) -> str:
@@ -211,18 +211,6 @@ def share(value: Share | None) -> str:
     if value is None:
         return "not known"
     return f"{100 * value.mean:.0f} % ({100 * value.low:.0f} to {100 * value.high:.0f})"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in lines)
-
-
-def _list(sentences: Sequence[str]) -> str:
-    return "\n".join(f"- {quiet(sentence)}" for sentence in sentences)
-
-
-_SHOWN = 12  # names in a sentence
 
 
 def untested(evaluation: Evaluation | None, tasks: Sequence[Task]) -> tuple[str, ...]:
@@ -263,13 +251,10 @@ def _sentences(evaluation: Evaluation, tasks: Sequence[Task]) -> Iterator[str]:
         yield f"{evaluation.b.inconclusive} of its {evaluation.b.episodes} episodes could not be judged."
 
 
-def _named(names: Collection[str]) -> str:
-    listed = list(names)
-    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
-    return ", ".join(f"'{name}'" for name in listed[:_SHOWN]) + more
+def _named(names: Sequence[str]) -> str:
+    return _listed([f"'{name}'" for name in names], most=12)
 
 
-_LISTED = 3  # names in a sentence
 _WEIGHTS = "weights"
 _ADAPTER_CONFIG, _ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _FROM_TOOLS = (Source.REAL, Source.FAULT)  # sources of answers with real tools
@@ -433,6 +418,6 @@ def _count(tasks: list[str]) -> str:
     return f"{len(tasks)} of the tasks" if len(tasks) > 1 else "One of the tasks"
 
 
-def _listed(tasks: list[str]) -> str:
-    more = f" and {len(tasks) - _LISTED} more" if len(tasks) > _LISTED else ""
-    return ", ".join(tasks[:_LISTED]) + more
+def _listed(names: Sequence[str], *, most: int = 3) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -42,15 +42,11 @@ K1, B = 1.2, 0.75  # the usual BM25 constants (Robertson and Zaragoza 2009)
 def search_text(transition: Transition) -> str:
     """The text that words and vectors of a row are made of, most telling parts first."""
     answer = transition.answer
-    return _text(transition.call, transition.task, answer.error, answer.content)
+    return question_text(transition.call, transition.task, answer.error, answer.content)
 
 
-def question_text(call: Call, task: str) -> str:
-    """The text by which rows like a call that has no answer yet are looked for."""
-    return _text(call, task)
-
-
-def _text(call: Call, task: str, *answer: JsonValue) -> str:
+def question_text(call: Call, task: str, *answer: JsonValue) -> str:
+    """The text by which rows like a call are looked for; `answer`: its parts, where it has one."""
     parts = [call.tool, call.tool.replace("_", " "), task]
     size = sum(map(len, parts))
     for value in (dict(call.args), *answer):

@@ -10,7 +10,7 @@ an inconclusive one is skipped, or an error if it broke the gate.
 
 import html
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from dreamgym_kit.report.gate_rules import REAL, executed_sentence, what_to_do
@@ -133,11 +133,18 @@ def _titled(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, most: int = _MOST) -> list[str]:
     """Format a table, and the number of omitted rows."""
     more = ["", f"{len(rows) - most} more."] if len(rows) > most else []
-    return [_line(columns), "|" + " --- |" * len(columns), *map(_line, rows[:most]), *more]
+    return [table([columns, *rows[:most]]), *more]
 
 
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Format a table of escaped cells; the first row is its head."""
+    head, *others = rows
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *others))
+
+
+def bullets(sentences: Iterable[str]) -> str:
+    """Format sentences as a list, escaped by `quiet`."""
+    return "\n".join(f"- {quiet(sentence)}" for sentence in sentences)
 
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

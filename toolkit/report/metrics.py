@@ -329,6 +329,13 @@ class RunMetrics:
         return dict(sorted(grouped.items(), key=lambda item: _badness(item[1])))
 
     @property
+    def worst(self) -> EpisodeLine | None:
+        """The episode to look at first; None if all passed without important findings."""
+        lines = [line for lines in self.tasks.values() for line in lines]
+        worst = min(lines, key=lambda line: MARKS.index(line.mark), default=None)
+        return None if worst is None or worst.mark == "." else worst
+
+    @property
     def headline(self) -> str:
         """The verdict with the counts of all episodes; see `report.headline`."""
         from dreamgym_kit.report.headline import headline

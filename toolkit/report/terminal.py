@@ -28,6 +28,7 @@ _BAND = _MATRIX - 4  # tasks on one line of the matrix
 _BANDS = 5
 _STEP = 10  # columns indentation of a command
 _CAUSES = 6
+_KINDS = 8  # of findings
 _LEGEND = "! finding  x failed  E error  - inconclusive  . passed"
 
 
@@ -122,11 +123,11 @@ def _tool_row(tool: ToolUse, width: int, paint: Paint) -> str:
     return f" {one_line(tool.name):<{width}}  {effect}  {tool.calls:>6}  {mix}{wrong}"
 
 
-def finding_list(summary: RunMetrics, paint: Paint = PLAIN, *, limit: int = 8) -> str:
+def finding_list(summary: RunMetrics, paint: Paint = PLAIN) -> str:
     """Format the kinds of findings, worst first, each with a place."""
-    lines = [_finding_row(group, paint) for group in summary.findings[:limit]]
-    if len(summary.findings) > limit:
-        lines.append(f" {len(summary.findings) - limit} more kinds; all: --json")
+    lines = [_finding_row(group, paint) for group in summary.findings[:_KINDS]]
+    if len(summary.findings) > _KINDS:
+        lines.append(f" {len(summary.findings) - _KINDS} more kinds; all: --json")
     return "\n".join(lines)
 
 

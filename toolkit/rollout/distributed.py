@@ -71,9 +71,11 @@ class DistributedRunner:
         events: receives the episodes' events, and lost workers.
         stop: the run's switch.
         repeatable: whether lost episodes run again; never with real tools.
+        on_executed: called with an episode as soon as a worker detects a real call in it.
+
+    Attributes:
         on_turns: called with the policy's turns of an episode, by its ID.
         gone: called when the policy's server is gone.
-        on_executed: called with an episode as soon as a worker detects a real call in it.
     """
 
     def __init__(
@@ -86,14 +88,14 @@ class DistributedRunner:
         events: EventSink,
         stop: StopSwitch,
         repeatable: bool,
-        on_turns: Callable[[str, tuple[Turn, ...]], None] | None = None,
-        gone: Callable[[EndpointError], None] = lambda _: None,
         on_executed: Callable[[Episode], None] = lambda _: None,
     ) -> None:
         if workers < 1:
             raise ValueError("workers must be 1 or more")
         self.reports = WorkerReports()
-        self.events, self.on_turns, self.gone, self.on_executed = events, on_turns, gone, on_executed
+        self.events, self.on_executed = events, on_executed
+        self.on_turns: Callable[[str, tuple[Turn, ...]], None] = lambda *_: None
+        self.gone: Callable[[EndpointError], None] = lambda _: None
         calls, usd = budget.limits
         self._spec = replace(
             spec,
@@ -219,7 +221,7 @@ class DistributedRunner:
         for kind, facts in result.events:
             self.events.emit(kind, **facts)
         self._hear(result.strays, result.notes)
-        if self.on_turns is not None and result.turns:
+        if result.turns:
             self.on_turns(job.episode, result.turns)
         if result.gone:
             self.gone(EndpointError(result.gone[0], result.gone[1]))

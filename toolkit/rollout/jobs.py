@@ -26,7 +26,6 @@ from dreamgym_kit.errors import (
 from dreamgym_kit.interfaces import EpisodeRunner
 from dreamgym_kit.replay.masking import masked
 from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Episode, Task, Verdict, error_line
 
 ERRORS = frozenset({"error", "lost"})
@@ -62,10 +61,6 @@ class Shard:
                 f"shard {self}: only {len(tasks)} tasks; use at most as many shards. Nothing was run."
             )
         return part
-
-    def to_record(self) -> dict[str, JsonValue]:
-        """Return the shard's entry in a manifest."""
-        return {"number": self.number, "of": self.of}
 
 
 def shard_from(text: str) -> Shard:

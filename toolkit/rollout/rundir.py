@@ -18,6 +18,7 @@ is used only if it is plain; any other becomes a digest.
 import json
 import re
 import secrets
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -289,6 +290,13 @@ def half_made(path: Path) -> bool:
     if path.is_symlink() or not path.is_dir():
         return False
     return {entry.name for entry in path.iterdir()} <= {LOCK, f".{MANIFEST}.new"}
+
+
+def to_resume(path: Path) -> bool:
+    """Return whether there is a run at `path` to go on with; what a kill left half-made there is removed."""
+    if half_made(path):
+        shutil.rmtree(path)
+    return (path / MANIFEST).exists()
 
 
 def directory_name(name: str) -> str:

@@ -16,16 +16,41 @@ from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.settings.secrets import looks_secret, names_secret
 
-SCHEMES = ("weaviate", "weaviates", "weaviate+embedded")
-_HOSTLESS = ("weaviate+embedded",)
-# How a buffer is asked, not which one it is.
-_HOW = ("grpc", "timeout", "consistency", "replicas", "binary", "index", "proxy")
-
-# What an address means where it does not say.
-PORTS = {"weaviate": 8080, "weaviates": 443}
 COLLECTION = "DreamgymTransitions"
 TENANT = "default"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")  # of two letters at least: "C:" is a drive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheme:
+    """A kind of buffer server.
+
+    Attributes:
+        opens: module and function of its adapter. The function takes the arguments of `factory.open_store`
+            and connects before it returns. It raises `StoreUnavailable` if no server answers in time, another
+            `StoreError` or a `UserError` if retrying cannot help, such as a wrong key or a missing tenant.
+        extra: of the packages that it needs.
+        port: where an address names none; None: it has no host, and is followed by a path, or by nothing.
+        how: options that say how a buffer is asked, not which one it is.
+    """
+
+    opens: tuple[str, str]
+    extra: str
+    port: int | None
+    how: tuple[str, ...] = ()
+
+
+_WEAVIATE = Scheme(
+    opens=("dreamgym_kit.adapters.stores.weaviate", "open_weaviate"),
+    extra="weaviate",
+    port=8080,
+    how=("binary", "consistency", "grpc", "index", "proxy", "replicas", "timeout"),
+)
+SCHEMES = {
+    "weaviate": _WEAVIATE,
+    "weaviates": replace(_WEAVIATE, port=443),
+    "weaviate+embedded": replace(_WEAVIATE, port=None),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +67,23 @@ class Address:
         """The address as it is typed; equal addresses are spelled alike."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         port = "" if self.port is None else f":{self.port}"
-        start = f"{self.scheme}:" if self.scheme in _HOSTLESS else f"{self.scheme}://{host}{port}"
+        start = f"{self.scheme}:" if self.kind.port is None else f"{self.scheme}://{host}{port}"
         options = urlencode(sorted(self.options.items()))
         return f"{start}{quote(self.path)}{'?' if options else ''}{options}"
+
+    @property
+    def kind(self) -> Scheme:
+        """What its scheme stands for."""
+        return SCHEMES[self.scheme]
 
     @property
     def name(self) -> str:
         """What files that belong to this address are called: the host, and what tells it from others."""
         host = re.sub(r"[^A-Za-z0-9.-]", "_", self.host)[:60] or "here"
-        options = {name: option for name, option in self.options.items() if name not in _HOW}
+        options = {name: option for name, option in self.options.items() if name not in self.kind.how}
         if options.get("tenant") == TENANT:
             del options["tenant"]
-        port = None if self.port == PORTS.get(self.scheme) else self.port
+        port = None if self.port == self.kind.port else self.port
         path = "" if self.host and self.path.strip("/") == COLLECTION else self.path
         same = replace(self, port=port, path=path, options=options)
         return f"{self.scheme.replace('+', '-')}-{host}-{digest(str(same))[:12]}"
@@ -108,14 +138,14 @@ def _address(scheme: str, text: str, source: str) -> Address:
             raise _bears_key(source, f"a user or password in its option {name!r}")
     if looks_secret(f"{host} {parts.path}") or looks_secret(parts.fragment):
         raise _bears_key(source, "what looks like a key")
-    if bool(host) is (scheme in _HOSTLESS) or parts.fragment or not text.isprintable():
+    if bool(host) is (SCHEMES[scheme].port is None) or parts.fragment or not text.isprintable():
         raise UserError(f"{source}: is no address; expected {_form(scheme)}")
-    path = parts.path if scheme in _HOSTLESS else parts.path.rstrip("/")
+    path = parts.path if SCHEMES[scheme].port is None else parts.path.rstrip("/")
     return Address(scheme, host, port, path, options)
 
 
 def _form(scheme: str) -> str:
-    return f"{scheme}:[FOLDER]" if scheme in _HOSTLESS else f"{scheme}://HOST[:PORT][?tenant=NAME]"
+    return f"{scheme}:[FOLDER]" if SCHEMES[scheme].port is None else f"{scheme}://HOST[:PORT][?tenant=NAME]"
 
 
 def _bears_key(source: str, part: str) -> UserError:

@@ -5,7 +5,7 @@ comments: they cannot add a key. `render_reference` writes all keys with their w
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from inspect import cleandoc
 from typing import Any
 
@@ -79,15 +79,10 @@ def _joined(lines: list[str]) -> list[str]:
     return [line for table in tables.values() for line in table]
 
 
-def render_settings(
-    settings: Settings, specs: Sequence[ToolSpec] = (), *, tables: Collection[str] = ()
-) -> str:
-    """Write settings as TOML, with the tools of a graph where settings do not name them yet.
-
-    `tables`: tools that get a table of their own, to which keys can be added.
-    """
+def render_settings(settings: Settings, specs: Sequence[ToolSpec] = ()) -> str:
+    """Write settings as TOML, with the tools of a graph where settings do not name them yet."""
     tools = [spec for spec in specs if spec.kind == "tool"]
-    parts = [_HEAD, *_pairs(_changed(settings, Settings())), "", *_tools(settings, tools, tables)]
+    parts = [_HEAD, *_pairs(_changed(settings, Settings())), "", *_tools(settings, tools)]
     parts += _match(settings, tools)
     for name, record in sections().items():
         section = getattr(settings, name)
@@ -152,11 +147,8 @@ def _settings_of(spec: ToolSpec) -> ToolSettings:
 
 def render_tool(spec: ToolSpec) -> list[str]:
     """The same as a table of its own."""
-    return _tool_table(spec.name, _settings_of(spec))
-
-
-def _tool_table(name: str, tool: ToolSettings) -> list[str]:
-    return _table(f"tools.{_name(name)}", {"effect": tool.effect, **_beside_effect(tool)})
+    tool = _settings_of(spec)
+    return _table(f"tools.{_name(spec.name)}", {"effect": tool.effect, **_beside_effect(tool)})
 
 
 def _beside_effect(tool: ToolSettings) -> dict[str, Any]:
@@ -176,18 +168,12 @@ def _effect(tool: ToolSettings) -> str:
     return _value({name: value for name, value in parts.items() if value is not None})
 
 
-def _tools(settings: Settings, specs: Iterable[ToolSpec], own: Collection[str]) -> list[str]:
-    """`[tools]`: a line for each effect; `own` ones get a table each."""
-    effects: dict[str, str] = {}
-    tables: list[str] = []
+def _tools(settings: Settings, specs: Iterable[ToolSpec]) -> list[str]:
+    """`[tools]`: a line for each effect."""
     known = {spec.name: _settings_of(spec) for spec in specs}
-    for name, tool in {**dict(sorted(known.items())), **settings.tools}.items():
-        if name in own:
-            tables += _tool_table(name, tool)
-        else:
-            effects[_name(name)] = _effect(tool)
-    lines = [_EFFECTS, "[tools]", *_pairs(effects), ""] if effects else []
-    return [*lines, *tables]
+    tools = {**dict(sorted(known.items())), **settings.tools}
+    effects = {_name(name): _effect(tool) for name, tool in tools.items()}
+    return [_EFFECTS, "[tools]", *_pairs(effects), ""] if effects else []
 
 
 def _match(settings: Settings, specs: Iterable[ToolSpec]) -> list[str]:

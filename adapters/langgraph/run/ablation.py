@@ -5,7 +5,6 @@ A training that was broken off goes on from its last checkpoint.
 """
 
 import json
-import shutil
 import tomllib
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -25,7 +24,7 @@ from dreamgym_kit.interfaces import ExperienceModel, TransitionStore
 from dreamgym_kit.report.evaluation import DREAM_ONLY, LEARNING_ONLY, ROWS, WHOLE, AblationRow, Evaluation
 from dreamgym_kit.rollout.atomic_files import read_whole, write_atomically
 from dreamgym_kit.rollout.budgets import RunBudget
-from dreamgym_kit.rollout.rundir import differences, half_made
+from dreamgym_kit.rollout.rundir import differences, to_resume
 from dreamgym_kit.rollout.tasks import tasks_digest
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.render import render_settings
@@ -204,8 +203,6 @@ def _learned(
     from dreamgym_kit.adapters.langgraph.training.api import train
 
     place = request.out / row.part / "training"
-    if half_made(place):  # a kill came while its directory was made
-        shutil.rmtree(place)
     learned_from = [task for task in request.tasks if task.split is Split.TRAIN]
     done = train(
         request.graph,
@@ -214,7 +211,7 @@ def _learned(
         settings=settings,
         buffer=store,
         run_dir=place,
-        resume=(place / "manifest.json").exists(),
+        resume=to_resume(place),
     )
     assert request.policy is not None  # asked for above
     trial = _evaluated(

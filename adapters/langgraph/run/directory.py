@@ -42,7 +42,7 @@ def run_directory(request: RunRequest, tasks: Sequence[Task]) -> Iterator[RunDir
     """
     matters = _matters(request, tasks)
     if request.shard is not None:
-        matters["shard"] = request.shard.to_record()
+        matters["shard"] = asdict(request.shard)
     with leg_directory(request, matters, lambda: _about(request, tasks)) as directory:
         yield directory
 

@@ -282,12 +282,13 @@ def imagined_experience(
         specs,
         imagines=wanted.__contains__,
         schemas=recorded.schema,
-        sampling=_sampling(settings),
+        sampling=sampling_of(settings),
         drafts=drafts,
     )
 
 
-def _sampling(settings: Settings) -> ChatRequest:
+def sampling_of(settings: Settings) -> ChatRequest:
+    """How the dream's model is sampled, in a request without messages."""
     experience = settings.experience
     return ChatRequest(
         (),
@@ -323,7 +324,7 @@ def reasoned_over(
         support=support,
         allows=allows,
         threshold=settings.simulate.min_confidence,
-        sampling=_sampling(settings),
+        sampling=sampling_of(settings),
         far=is_far(store),
         decides=recorded.deciding,
         facts=None if "retrieval" in settings.simulate.disable else recorded.facts,

@@ -1,6 +1,5 @@
 """What is asked for: a run, a training, a way to the real tools; each is the one before and more."""
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any, TypeVar
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.interfaces import Approver, ChatEndpoint, Checker, ExperienceModel, TransitionStore
 from dreamgym_kit.rollout.jobs import Shard
-from dreamgym_kit.rollout.rundir import MANIFEST, half_made
+from dreamgym_kit.rollout.rundir import to_resume
 from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks
 from dreamgym_kit.routing.router import Mode, Stage
 from dreamgym_kit.routing.supervision import Overseer
@@ -123,9 +122,7 @@ class S2rRequest(TrainRequest):
 
 def part_of(request: R, place: Path, **parts: Any) -> R:
     """What a longer run does in a directory of its own, which an earlier leg may have begun."""
-    if half_made(place):
-        shutil.rmtree(place)
-    return replace(request, directory=place, resume=(place / MANIFEST).exists(), **parts)
+    return replace(request, directory=place, resume=to_resume(place), **parts)
 
 
 def tasks_of(tasks: Tasks) -> list[Task]:

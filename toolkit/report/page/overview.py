@@ -44,7 +44,7 @@ from dreamgym_kit.report.headline import (
     headline,
     word,
 )
-from dreamgym_kit.report.metrics import CRITICAL, MARKS, EpisodeLine, FindingGroup, RunMetrics
+from dreamgym_kit.report.metrics import CRITICAL, EpisodeLine, FindingGroup, RunMetrics
 from dreamgym_kit.report.page.gathering import CODES, EpisodeExtras, PageData, faults
 from dreamgym_kit.report.page.steps import without_none
 from dreamgym_kit.report.percent import duration, format_count, whole_percent
@@ -136,7 +136,7 @@ def _verdict(summary: RunMetrics, place: str) -> dict[str, JsonValue]:
 def _next(summary: RunMetrics, place: str) -> list[JsonValue]:
     """Return what to look at first, how to answer unanswered calls, and the terminal command."""
     steps: list[JsonValue] = [{"text": step} for step in what_to_do(summary)]
-    worst = worst_line(summary)
+    worst = summary.worst
     if worst is not None:
         ref: list[JsonValue] = [worst.id, worst.anomaly_step]
         steps.append({"text": "Look first at", "ref": ref})
@@ -146,13 +146,6 @@ def _next(summary: RunMetrics, place: str) -> list[JsonValue]:
     text, _, record = last.partition(": ")
     steps += [{"text": f"{text}:", "command": record}] if record else []
     return [*steps, {"text": "The same in the terminal:", "command": f"dreamgym-kit report {place} --list"}]
-
-
-def worst_line(summary: RunMetrics) -> EpisodeLine | None:
-    """Return the episode to look at first; None if all passed without important findings."""
-    lines = [line for lines in summary.tasks.values() for line in lines]
-    worst = min(lines, key=lambda line: MARKS.index(line.mark), default=None)
-    return None if worst is None or worst.mark == "." else worst
 
 
 def _finding(group: FindingGroup, order: dict[str, int]) -> dict[str, JsonValue]:

@@ -49,7 +49,7 @@ from dreamgym_kit.report.comparing import (
 )
 from dreamgym_kit.report.metrics import RunMetrics
 from dreamgym_kit.report.page.gathering import gather, packed
-from dreamgym_kit.report.page.overview import overview, worst_line
+from dreamgym_kit.report.page.overview import overview
 from dreamgym_kit.report.summary import curve_of, facts_of
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.serialization import JsonValue
@@ -183,7 +183,7 @@ def page_of(directory: RunDirectory, *, place: str) -> Page:
         )
     report = overview(gathered, summary, place=place, notes=notes)
     html = document(report, steps.block)
-    worst = worst_line(summary)
+    worst = summary.worst
     if len(html) > WARN_BYTES:
         warnings.append(f"the page has {len(html) / 1e6:.0f} MB; some browsers will be slow to open it")
     return Page(
