@@ -173,6 +173,7 @@ def test_second_run_asks_nothing_and_environments_can_be_reset(run, project, fic
     assert (row["tool"], row["source"], row["says"]) == ("extend_loan", "drafted", "1 outcome, 1 update")
     assert "Assign(" in run("rules", "show", "extend_loan").stdout
     assert run("environments", "reset", "default").returncode == 0
+    assert run("environments", "reset", "drafted programs").returncode == 0
     assert run("environments", "show", "--json").stdout.strip() == "{}"
     run("simulate", "--imagine")
     assert len(fiction.questions) == 2 * asked
