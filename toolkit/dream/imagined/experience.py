@@ -446,7 +446,7 @@ def formed(
     if form is not None and form.form == "structured":
         artifact = {"structured_content": content}
         content = json.dumps(value, ensure_ascii=False)
-    elif form is not None and form.form == "value" and form.schema.get("type") == "string":
+    elif form is not None and form.form in ("value", "json") and form.is_text:
         content = content if isinstance(content, str) else json.dumps(value, ensure_ascii=False)
     answer = Answer(
         content=content,
