@@ -1,7 +1,7 @@
 """What a tool's answers look like, and whether one of them does not.
 
-A schema is declared (a return annotation, an MCP output schema; adapters read those), documented in an OpenAPI
-file, or inferred from recorded answers. A declared one that recordings contradict is not believed. Schemas of
+A schema is declared (a return annotation, an MCP output schema; adapters read those), documented by OpenAPI,
+or inferred from recorded answers. A declared one that recordings contradict is not believed. Schemas of
 others are data: references that lead outside of them are never followed, their regular expressions never run.
 """
 

@@ -18,7 +18,14 @@ from typing import Any
 from dreamgym_kit.chat import ChatRequest
 from dreamgym_kit.dream.answer_schema import schema_for
 from dreamgym_kit.dream.contradictions import contradictions, known_facts
-from dreamgym_kit.dream.imagined.changes import RECORD, UnclearChange, changes_of, outcome_of, scope_of_write
+from dreamgym_kit.dream.imagined.changes import (
+    PROGRAM_ERRORS,
+    RECORD,
+    UnclearChange,
+    changes_of,
+    outcome_of,
+    scope_of_write,
+)
 from dreamgym_kit.dream.programs import notation
 from dreamgym_kit.dream.programs.conditions import Condition
 from dreamgym_kit.dream.programs.forms import Program
@@ -348,7 +355,10 @@ class ProgramDraft:
 
     def against(self, rows: Sequence[Transition]) -> "ProgramDraft":
         """Return the draft without the parts that recorded calls contradict; these are named."""
-        wrong = contradicted(self.rules, self.tool, rows)
+        try:
+            wrong = contradicted(self.rules, self.tool, rows)
+        except PROGRAM_ERRORS as error:
+            return replace(self, file="", dropped=(*self.dropped, f"it cannot be tried: {error}"))
         dropped = (*self.dropped, *(": ".join(row) for row in wrong.items()))
         return replace(self, file=without(self.rules, wrong).text, dropped=dropped)
 
@@ -367,7 +377,7 @@ async def program_draft(
     """
     try:
         rules = await draft(endpoint, tool, reads, shapes, invents=True, sampling=sampling)
-    except UnusableReply as error:
-        return ProgramDraft(tool.name, "", (str(error),))
-    rules, dropped = tried(rules, tool)
+        rules, dropped = tried(rules, tool)
+    except (*PROGRAM_ERRORS, UnusableReply) as error:
+        return ProgramDraft(tool.name, "", (f"it cannot be used: {error}",))
     return ProgramDraft(tool.name, rules.text, tuple(dropped))

@@ -28,6 +28,7 @@ from dreamgym_kit.dream.environment_facts import (
 )
 from dreamgym_kit.dream.imagined.changes import (
     KINDS,
+    PROGRAM_ERRORS,
     EntityChange,
     UnclearChange,
     after_changes,
@@ -367,28 +368,27 @@ class ImaginedExperience:
         self, draft: "ProgramDraft", call: Call, situation: Situation, form: AnswerSchema | None
     ) -> Answer | None:
         """Answer a write by its program; None if that leaves the outcome, answer or changes open."""
-        scope, rules, why = self._scope(draft, call, situation), draft.rules, "by its drafted program"
-        outcome, out = outcome_of(rules.program, scope)
-        if outcome is None or out is UNKNOWN or (outcome[0] and not draft.tells_changes):
-            return None
-        if not outcome[0]:
-            return _failed(out if isinstance(out, str) else json.dumps(out, ensure_ascii=False), why)
+        rules, why = draft.rules, "by its drafted program"
         try:
+            scope = self._scope(draft, call, situation)
+            outcome, out = outcome_of(rules.program, scope)
+            if outcome is None or out is UNKNOWN or (outcome[0] and not draft.tells_changes):
+                return None
+            if not outcome[0]:
+                return _failed(out if isinstance(out, str) else json.dumps(out, ensure_ascii=False), why)
             changes = changes_of(rules.program, scope, out)
             return formed(out, situation.tool, form, reason=why, changes=changes)
-        except (UnclearChange, NotSerializable):
+        except PROGRAM_ERRORS:  # also what is unclear, or has another form
             return None
 
     def _changed_by(self, draft: "ProgramDraft", call: Call, situation: Situation, answer: Answer) -> Answer:
         """Return a model's answer with the program's changes, which are believed above the model's."""
-        if not draft.tells_changes:
-            return answer
         try:
             scope = self._scope(draft, call, situation)
             changes = changes_of(draft.rules.program, scope, opened(answer.content))
-        except UnclearChange:
+        except PROGRAM_ERRORS:
             return answer
-        return replace(answer, changes=tuple(escaped(change) for change in changes))
+        return replace(answer, changes=tuple(map(escaped, changes))) if draft.tells_changes else answer
 
     @asynccontextmanager
     async def _turn(self, file: FactsFile, names: Sequence[str] | frozenset[str]) -> AsyncIterator[None]:
