@@ -38,7 +38,6 @@ def show(
     as_json: options.AsJson = False,
 ) -> None:
     """List imagined environments, or show every imagined answer of one."""
-    from dreamgym_kit.cli.rules import drafts_of
     from dreamgym_kit.dream.environment_facts import book_to_json, read_book
 
     folder, known = _known(buffer, tenant)
@@ -51,8 +50,6 @@ def show(
         return
     if not books:
         say(f"No imagined environments in {folder}.")
-    elif drafts := drafts_of(options.settings_for(buffer=buffer, tenant=tenant)):
-        say(f"drafted programs of {one_line(', '.join(sorted(drafts)))}: dreamgym-kit rules show")
     for environment, book in books.items():
         _show(environment, book, facts=name is not None)
 
@@ -64,14 +61,13 @@ def reset(
     tenant: options.Tenant = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Delete an environment's imagined answers and all drafted programs. Recordings stay."""
-    from dreamgym_kit.rollout.environment_files import EnvironmentFile, drafts_path
+    """Delete the imagined answers of an environment. Recordings stay."""
+    from dreamgym_kit.rollout.environment_files import EnvironmentFile
 
-    folder, known = _known(buffer, tenant)
+    _, known = _known(buffer, tenant)
     environment, path = _named(name, known)
     if not EnvironmentFile(path).remove():
         raise UserError(f"a run uses {environment}. Reset it after the run ends. Nothing was changed.")
-    EnvironmentFile(drafts_path(folder)).remove()  # kept while a run of another environment uses them
     if as_json:
         say_json({"reset": str(environment), "file": str(path)})
     else:

@@ -109,9 +109,9 @@ def draft(
     settings = options.settings_for(buffer=buffer, tenant=tenant)
     specs = inspected(options.graph_of(settings, "rules draft"), settings).tools
     wanted = _tools_to_draft(settings, specs, tool)
-    episodes = recorded(settings, needed=False)
+    rows = recorded_rows(settings, needed=False)
     with closing(served_model(settings)) as endpoint:
-        drafting = _Drafting(specs, episodes)
+        drafting = _Drafting(specs, rows)
         asyncio.run(drafting.ask(endpoint, settings, wanted, with_source=with_source))
         counts = endpoint.counts
     drafting.check()
@@ -222,22 +222,17 @@ def _known(buffer: str | None, tenant: str | None, tool: str | None) -> _Known:
 
 def drafts_of(settings: "Settings") -> "dict[str, ProgramDraft]":
     """The drafted programs that imagined runs keep beside their environments, by tool."""
-    from dreamgym_kit.dream.drafting import read_drafts
-    from dreamgym_kit.rollout.environment_files import EnvironmentFile, drafts_path, environments_folder
+    from dreamgym_kit.dream.drafting import ProgramDraft
+    from dreamgym_kit.dream.environment_facts import DRAFTS, read_book
+    from dreamgym_kit.rollout.environment_files import EnvironmentFile, environments_folder, facts_path
 
-    path = drafts_path(environments_folder(settings))
-    return read_drafts(EnvironmentFile(path).read()) if path.exists() else {}
-
-
-def recorded(settings: "Settings", *, needed: bool = True) -> "list[RecordedEpisode]":
-    """The recorded episodes of the settings' tenant; none where there is no buffer and none is needed."""
-    from dreamgym_kit.dream.recorded_episodes import recordings
-
-    return recordings(recorded_rows(settings, needed=needed))
+    path = facts_path(environments_folder(settings), DRAFTS)
+    facts = read_book(EnvironmentFile(path).read()).facts.values() if path.exists() else ()
+    return {fact.tool: ProgramDraft.of(fact.tool, fact.content) for fact in facts}
 
 
 def recorded_rows(settings: "Settings", *, needed: bool = True) -> "list[Transition]":
-    """As `recorded`, but the recordings themselves."""
+    """The recordings of the settings' tenant; none where there is no buffer and none is needed."""
     from dreamgym_kit.adapters.stores.factory import open_store
     from dreamgym_kit.settings.buffer_url import buffer_of, is_missing
 
@@ -304,7 +299,7 @@ class _Drafting:
     """Drafts of rules, and what became of them."""
 
     specs: "Sequence[ToolSpec]"
-    episodes: "Sequence[RecordedEpisode]"
+    rows: "Sequence[Transition]"
     drafts: "dict[str, ToolRules]" = field(default_factory=dict)
     kept: "dict[str, ToolRules]" = field(default_factory=dict)
     unusable: dict[str, str] = field(default_factory=dict)  # tool -> why
@@ -313,8 +308,10 @@ class _Drafting:
 
     def __post_init__(self) -> None:
         from dreamgym_kit.dream.programs.experience import learn
+        from dreamgym_kit.dream.recorded_episodes import recordings
 
-        self._mined = learn(self.episodes, {spec.name: spec for spec in self.specs}, measured=False).model
+        self._episodes = recordings(self.rows)
+        self._mined = learn(self._episodes, {spec.name: spec for spec in self.specs}, measured=False).model
 
     async def ask(
         self,
@@ -339,7 +336,7 @@ class _Drafting:
         sampling = replace(sampling_of(settings), max_tokens=max(conf.max_output, 2_048))
         host = conf.urls[0].partition("://")[2].partition("/")[0]
         author = f"{conf.model} at {host}, {datetime.now(UTC):%Y-%m-%d}"
-        shapes, records = _shapes(self.episodes), self._mined.collections.fields
+        shapes, records = _shapes(self._episodes), self._mined.collections.fields
         for spec in wanted:
             source = _source(spec.name) if with_source else None
             reads = [other for other in self.specs if other.effect is Effect.READ and other is not spec]
@@ -363,11 +360,12 @@ class _Drafting:
 
     def check(self) -> None:
         """Compare the drafts with the recordings, and keep the parts that nothing contradicts."""
-        from dreamgym_kit.dream.programs.experience import seen_calls
-        from dreamgym_kit.dream.programs.rules_files import uncontradicted
+        from dreamgym_kit.dream.drafting import contradicted, without
 
-        calls = [seen_calls(episode, self._mined.parameters) for episode in self.episodes]
-        self.kept, self.dropped = uncontradicted(self._mined, self.drafts, calls)
+        for name, rules in self.drafts.items():
+            wrong = contradicted(rules, name, self.rows)
+            self.kept[name] = without(rules, wrong)
+            self.dropped |= {name: [": ".join(row) for row in wrong.items()]} if wrong else {}
 
 
 def _shapes(episodes: "Sequence[RecordedEpisode]") -> dict[str, object]:

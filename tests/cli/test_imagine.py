@@ -173,6 +173,7 @@ def test_second_run_asks_nothing_and_environments_can_be_reset(run, project, fic
     assert (row["tool"], row["source"], row["says"]) == ("extend_loan", "drafted", "1 outcome, 1 update")
     assert "Assign(" in run("rules", "show", "extend_loan").stdout
     assert run("environments", "reset", "default").returncode == 0
+    assert run("environments", "reset", "drafted programs").returncode == 0
     assert run("environments", "show", "--json").stdout.strip() == "{}"
     run("simulate", "--imagine")
     assert len(fiction.questions) == 2 * asked
@@ -258,6 +259,23 @@ def test_seeding_is_shown_the_forms_that_reading_tools_declare(run, project, fic
     shown = json.loads(run("environments", "show", "default", "--json").stdout)["default:0"]
     assert [fact["origin"] for fact in shown["facts"]][:2] == ["seeded", "seeded"], done.stdout
     assert fiction.questions == ["entities"]
+
+
+def test_openapi_documents_say_what_imagined_answers_look_like(run, project, fiction) -> None:
+    book = {"type": "object", "required": ["isbn"], "properties": {"isbn": {"type": "string"}}}
+    answers = {"200": {"content": {"application/json": {"schema": book}}}}
+    document = {"paths": {"/books/{book_id}": {"get": {"operationId": "findBook", "responses": answers}}}}
+    (project / "library.json").write_text(json.dumps(document))
+    (project / "dreamgym.toml").write_text('openapi = ["library.json"]\n' + SETTINGS.format(url=fiction.url))
+    told = [{"tool": "find_book", "args": {"book_id": "B7"}, "answer": {"id": "B7"}}]
+    fiction.spoil = lambda question, reply: (
+        reply | {"facts": told} if "cannot be used" not in fiction.heard else reply
+    )
+    run("simulate", "--imagine", "-k", "look")
+    assert fiction.questions == ["entities", "entities"]
+    assert "'isbn' is a required property" in fiction.heard
+    shown = json.loads(run("environments", "show", "default", "--json").stdout)["default:0"]
+    assert all("isbn" in row["content"] for row in shown["facts"] if row["tool"] == "find_book")
 
 
 def test_unusable_answer_is_shown_for_its_unanswered_call(run, project, fiction) -> None:

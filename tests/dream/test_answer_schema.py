@@ -4,14 +4,16 @@ import asyncio
 import json
 import socket
 
+import pytest
 from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dreamgym_kit.chat import ChatReply, ChatRequest
-from dreamgym_kit.dream.answer_schema import AnswerSchema, infer, schema_for
+from dreamgym_kit.dream.answer_schema import AnswerSchema, documented, infer, read_document, schema_for
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.dream.observed import observation
+from dreamgym_kit.errors import UserError
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.routing.session import Session
@@ -184,3 +186,73 @@ def test_an_mcp_answer_is_filled_in_its_text_and_beside_it() -> None:
     answer = asyncio.run(dream.answer(Call("get_order", {"id": "b2"}), situation))
     assert json.loads(answer.content[0]["text"]) == {"id": "b2", "status": "sent"}
     assert answer.artifact == {"structured_content": {"id": "b2", "status": "sent"}}
+
+
+SHOP_API = {
+    "openapi": "3.0.3",
+    "paths": {
+        "/orders/{id}": {
+            "get": {
+                "operationId": "getOrder",
+                "responses": {
+                    "200": {
+                        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Order"}}}
+                    },
+                    "404": {"$ref": "#/components/responses/Missing"},
+                },
+            },
+            "delete": {"responses": {"204": {"description": "deleted"}}},
+        }
+    },
+    "components": {
+        "responses": {"Missing": {"description": "no such order"}},
+        "schemas": {
+            "Order": {
+                "type": "object",
+                "required": ["id", "total"],
+                "properties": {"id": {"type": "string"}, "total": {"$ref": "#/components/schemas/Money"}},
+            },
+            "Money": {"type": "number", "nullable": True},
+            "Unused": {"type": "object"},
+        },
+    },
+}
+
+
+@each_row(
+    "declared, form, good, bad",
+    [
+        ({}, "value", {"id": "O1", "total": None}, {"id": "O1", "total": "ten"}),
+        ({"type": "object", "additionalProperties": True}, "value", {"id": "O1", "total": 3}, {"id": "O1"}),
+        ({"type": "string"}, "json", '{"id": "O1", "total": 3}', "order O1"),
+    ],
+)
+def test_openapi_operation_says_what_a_tool_named_after_it_answers(declared, form, good, bad) -> None:
+    (tool,) = documented(
+        [ToolSpec("get_order", Effect.READ, "An order.", answer_schema=declared)], [SHOP_API]
+    )
+    schema = schema_for(tool, ())
+    assert tool.description == "An order.\nFails with: 404 no such order"
+    assert (schema.form, set(schema.schema["$defs"])) == (form, {"Order", "Money"})
+    assert schema.breaks(Answer(good)) is None
+    assert schema.breaks(Answer(bad))
+
+
+def test_openapi_leaves_declared_forms_and_other_tools_alone(tmp_path) -> None:
+    own = ToolSpec("getOrder", Effect.READ, answer_schema={"type": "object", "properties": {"x": {}}})
+    others = [ToolSpec("delete /orders/{id}", Effect.DESTRUCTIVE), ToolSpec("list_orders", Effect.READ)]
+    assert [tool.answer_schema for tool in documented([own, *others], [SHOP_API])] == [
+        own.answer_schema,
+        {},
+        {},
+    ]
+    file = tmp_path / "api.yaml"
+    file.write_text(
+        "paths:\n  /a:\n    get: {operationId: see, responses: {200: {schema: {type: integer}}}}\n"
+    )
+    (tool,) = documented([ToolSpec("see", Effect.READ)], [read_document(file)])
+    assert tool.answer_schema == {"type": "integer"}
+    for text in ("{", "{}"):
+        (tmp_path / "api.json").write_text(text)
+        with pytest.raises(UserError, match="Correct `openapi` in the settings"):
+            read_document(tmp_path / "api.json")

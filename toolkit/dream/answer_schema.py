@@ -1,14 +1,15 @@
 """What a tool's answers look like, and whether one of them does not.
 
-A schema is declared (a return annotation, an MCP output schema; adapters read those) or inferred from
-recorded answers. A declared one that recordings contradict is not believed. Schemas of others are data:
-references that lead outside of them are never followed, their regular expressions never run.
+A schema is declared (a return annotation, an MCP output schema; adapters read those), documented by OpenAPI,
+or inferred from recorded answers. A declared one that recordings contradict is not believed. Schemas of
+others are data: references that lead outside of them are never followed, their regular expressions never run.
 """
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -16,7 +17,10 @@ from jsonschema.exceptions import SchemaError, ValidationError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
+from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.dream.observed import observation
+from dreamgym_kit.dream.things import opened
+from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Answer, ToolSpec
 
@@ -26,6 +30,9 @@ _MAX_KEYS = 40  # an object with more keys over all answers is a table, not a re
 _MAX_DECLARED = 60_000  # characters
 _DEEP = 12
 _LEFT_OUT = frozenset({"pattern", "patternProperties", "format", "$schema", "$id"})
+_METHODS = frozenset({"get", "post", "put", "patch", "delete"})
+_TELLING = ("properties", "items", "$ref", "anyOf", "allOf", "enum")  # a schema without them is a mere type
+_REFERENCE = re.compile(r'"#/(?:components/schemas|definitions)/([^"]+)"')
 _INSIDE = ("properties", "$defs", "definitions", "dependentSchemas")
 
 
@@ -35,8 +42,9 @@ class AnswerSchema:
 
     Attributes:
         schema: JSON schema of what `form` says.
-        form: "value" (the content), "structured" (an MCP tool's structured content), "text" (fields that
-            stand in a text as name=value) or "seen" (the observation that rules see).
+        form: "value" (the content), "json" (the value that the content is as JSON text), "structured" (an MCP
+            tool's structured content), "text" (fields that stand in a text as name=value) or "seen" (the
+            observation that rules see).
         also: what recordings say beside a declaration, which may say little ("a dict").
     """
 
@@ -56,7 +64,9 @@ class AnswerSchema:
     @property
     def is_text(self) -> bool:
         """Whether the content is a text."""
-        return self.form == "text" or (self.form in ("value", "seen") and self.schema.get("type") == "string")
+        return self.form in ("text", "json") or (
+            self.form in ("value", "seen") and self.schema.get("type") == "string"
+        )
 
     def breaks(self, answer: Answer) -> str | None:
         """What is wrong with an answer, with its place; None where nothing is, and for failures."""
@@ -72,6 +82,8 @@ class AnswerSchema:
             if not isinstance(artifact, dict) or "structured_content" not in artifact:
                 return None  # its text alone came: nothing to hold against the schema
             return _first_wrong(self.schema, artifact["structured_content"])
+        if self.form == "json":
+            return _first_wrong(self.schema, opened(answer.content))
         return _first_wrong(self.schema, answer.content if self.form == "value" else observation(answer))
 
 
@@ -86,6 +98,112 @@ def schema_for(tool: ToolSpec, recorded: Sequence[Answer]) -> AnswerSchema | Non
     inferred = infer([observation(answer) for answer in good], closed=declared is None)
     as_recorded = AnswerSchema(inferred, "seen")
     return as_recorded if declared is None else replace(declared, also=as_recorded)
+
+
+def documented(tools: Sequence[ToolSpec], documents: Sequence[Mapping[str, Any]]) -> list[ToolSpec]:
+    """Give tools the answer schemas and failures of the OpenAPI operations that they are named after.
+
+    A tool is named after an operation if the letters and digits of its name are those of the operation's
+    `operationId`, or of its method and path. A schema that the tool declares holds, unless it is a mere type.
+    """
+    found = {name: known for one in reversed(documents) for name, known in _operations(one)}
+    return [
+        _documented(tool, *found[name]) if (name := _letters(tool.name)) in found else tool for tool in tools
+    ]
+
+
+def read_document(path: Path) -> Mapping[str, Any]:
+    """Read an OpenAPI document, JSON or YAML.
+
+    Raises:
+        UserError: it cannot be read, or has no paths.
+    """
+    try:
+        text = path.read_text("utf-8")
+        if path.suffix in (".yaml", ".yml"):
+            import yaml
+
+            text = json.dumps(yaml.safe_load(text), default=str)
+        document = read_json(text)
+    except (OSError, ValueError, NotSerializable) as error:
+        raise UserError(
+            f"{path}: not an OpenAPI document ({error}). Correct `openapi` in the settings"
+        ) from None
+    if not _at(document, "paths"):
+        raise UserError(
+            f"{path}: an OpenAPI document has paths, this has none. Correct `openapi` in the settings"
+        )
+    return document  # type: ignore[no-any-return]
+
+
+def _operations(
+    document: Mapping[str, Any],
+) -> Iterator[tuple[str, tuple[Mapping[str, Any], Mapping[str, Any]]]]:
+    for path, item in _at(document, "paths").items():
+        for method in _METHODS & set(item if isinstance(item, Mapping) else ()):
+            operation = _at(item, method)
+            for name in (f"{method} {path}", str(operation.get("operationId") or "")):
+                if _letters(name):
+                    yield _letters(name), (operation, document)
+
+
+def _documented(tool: ToolSpec, operation: Mapping[str, Any], document: Mapping[str, Any]) -> ToolSpec:
+    answers = {str(code): _answered(one, document) for code, one in _at(operation, "responses").items()}
+    schemas = [_response_schema(answers[code]) for code in sorted(answers) if code[:1] == "2"]
+    schema = next((_with_definitions(one, document) for one in schemas if one), None)
+    fails = [
+        f"{code} {one.get('description', '')}".strip() for code, one in answers.items() if code[:1] in "45"
+    ]
+    if fails:
+        tool = replace(tool, description=f"{tool.description}\nFails with: {'; '.join(fails)}".strip())
+    if schema is None or any(tool.answer_schema.get(key) for key in _TELLING):
+        return tool
+    form = "json" if tool.answer_schema.get("type") == "string" else "value"
+    return replace(tool, answer_schema=schema, answer_form=form)
+
+
+def _answered(response: Any, document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A response; a reference to one is followed within the document."""
+    named = str(_at(response).get("$ref", "")).removeprefix("#/").split("/")
+    return _at(document, *named) if len(named) > 1 else _at(response)
+
+
+def _response_schema(response: Mapping[str, Any]) -> Mapping[str, Any]:
+    kinds = [kind for kind in _at(response, "content") if "json" in kind]
+    return _at(response, "content", kinds[0], "schema") if kinds else _at(response, "schema")
+
+
+def _with_definitions(schema: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, JsonValue]:
+    """A schema that holds all that it refers to, under `$defs`, with `nullable` as JSON schema spells it."""
+    known = {**_at(document, "definitions"), **_at(document, "components", "schemas")}
+    wanted, definitions = [json.dumps(schema)], dict[str, JsonValue]()
+    for text in wanted:
+        for name in _REFERENCE.findall(text):
+            if name in known and name not in definitions:
+                definitions[name] = None
+                wanted.append(json.dumps(known[name]))
+                definitions[name] = _in_json_schema(wanted[-1])
+    return _in_json_schema(wanted[0]) | ({"$defs": definitions} if definitions else {})
+
+
+def _in_json_schema(text: str) -> dict[str, JsonValue]:
+    def nullable(value: dict[str, Any]) -> dict[str, Any]:
+        rest = {name: item for name, item in value.items() if name != "nullable"}
+        return {"anyOf": [rest, {"type": "null"}]} if value.get("nullable") is True else value
+
+    read: dict[str, JsonValue] = json.loads(_REFERENCE.sub(r'"#/$defs/\1"', text), object_hook=nullable)
+    return read
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[\W_]+", "", name).casefold()
+
+
+def _at(value: Any, *names: str) -> Mapping[str, Any]:
+    """The object at a path; an empty one where there is none: the document is someone else's."""
+    for name in names:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value if isinstance(value, Mapping) else {}
 
 
 def infer(values: Sequence[JsonValue], *, closed: bool = True) -> dict[str, JsonValue]:

@@ -5,24 +5,27 @@ answers, the kinds of records that are known, and source code only where a perso
 with the text of a rules file (`programs.rules_files`), which is read as any other; one repair, then nothing.
 A draft is data: a part that gives nothing for a made-up call, or that a recording contradicts, is dropped and
 named. `rules draft` writes drafts for a person to accept. An imagined run asks for those of its write tools,
-once, and keeps them beside its environments (`Drafts`).
+once, and keeps them beside its environments.
 """
 
 import itertools
-import json
 import re
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.chat import ChatRequest
-from dreamgym_kit.codec import Codec
 from dreamgym_kit.dream.answer_schema import schema_for
 from dreamgym_kit.dream.contradictions import contradictions, known_facts
-from dreamgym_kit.dream.environment_facts import FactsFile, schema_digest
-from dreamgym_kit.dream.imagined.changes import RECORD, UnclearChange, changes_of, outcome_of, scope_of_write
+from dreamgym_kit.dream.imagined.changes import (
+    PROGRAM_ERRORS,
+    RECORD,
+    UnclearChange,
+    changes_of,
+    outcome_of,
+    scope_of_write,
+)
 from dreamgym_kit.dream.programs import notation
 from dreamgym_kit.dream.programs.conditions import Condition
 from dreamgym_kit.dream.programs.forms import Program
@@ -37,13 +40,13 @@ from dreamgym_kit.dream.programs.scope import RESULT, Scope
 from dreamgym_kit.dream.programs.trees import Tree, TreeNode
 from dreamgym_kit.dream.programs.trust import MadeUpNames
 from dreamgym_kit.dream.programs.values import UNKNOWN
-from dreamgym_kit.dream.prompt import PROMPT_VERSION, messages_for, tool_part
+from dreamgym_kit.dream.prompt import messages_for, tool_part
 from dreamgym_kit.dream.structured_output import UnusableReply, ask, closed, read_object
 from dreamgym_kit.dream.things import failure_of, opened
 from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.interfaces import ChatEndpoint
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Answer, ToolSpec, Transition
+from dreamgym_kit.types import Answer, Source, ToolSpec, Transition
 
 _MAX_DRAFT = 40_000  # characters
 _LEAST_TOKENS = 2_048  # of a reply
@@ -175,10 +178,11 @@ def tried(rules: ToolRules, tool: ToolSpec) -> tuple[ToolRules, list[str]]:
     for name, insert in program.inserts.items():
         if len(set(_changed(ToolProgram(inserts={name: insert}), scopes))) < len(scopes):
             dropped[f"inserts.{name}"] = f"{_NOTHING}, or all that it makes has one ID"
-    return _without(rules, dropped), [": ".join(row) for row in dropped.items()]
+    return without(rules, dropped), [": ".join(row) for row in dropped.items()]
 
 
-def _without(rules: ToolRules, parts: Iterable[str]) -> ToolRules:
+def without(rules: ToolRules, parts: Iterable[str]) -> ToolRules:
+    """Return rules without some of their parts."""
     program = rules.program
     for part in parts:
         program = dict(without_parts(program))[part]
@@ -247,25 +251,15 @@ def _made_up(rules: ToolRules, tool: ToolSpec, number: int) -> Scope:
 
 def _sample(schema: JsonValue, text: str, number: int) -> JsonValue:
     """A value of an argument's schema."""
-    schema = schema if isinstance(schema, Mapping) else {}
-    for name in ("enum", "examples"):
-        if isinstance(some := schema.get(name), (list, tuple)) and some:
-            return some[number % len(some)]
-    options = schema.get("anyOf") or schema.get("oneOf")
-    if isinstance(options, (list, tuple)) and options:
-        return _sample(options[0], text, number)
-    made = {
-        "integer": number,
-        "number": number + 0.5,
-        "boolean": True,
-        "array": [text],
-        "object": {"x": text},
-    }
-    return made.get(str(schema.get("type")), text)
+    known: Mapping[str, JsonValue] = schema if isinstance(schema, Mapping) else {}
+    if isinstance(some := known.get("enum"), (list, tuple)) and some:
+        return some[number % len(some)]
+    made = {"integer": number, "number": number + 0.5, "boolean": True, "array": [text]}
+    return made.get(str(known.get("type")), text)
 
 
 def contradicted(rules: ToolRules, tool: str, rows: Sequence[Transition]) -> dict[str, str]:
-    """Return the parts of a write's rules that recorded calls contradict, each with the first of them."""
+    """Return the parts of a tool's rules that recorded calls contradict, each with the first of them."""
     episodes: dict[tuple[str, str], list[Transition]] = {}
     for row in rows:
         episodes.setdefault((str(row.environment), row.episode), []).append(row)
@@ -285,13 +279,8 @@ def _contradicted_by(
 ) -> Iterator[tuple[str, str]]:
     """The parts that a recorded write contradicts, or the reads before the next write."""
     scope = scope_of_write(rules.text, step.call, _spec_of(step), known_facts(history))
-    made: set[JsonValue] = set()
-
-    def make_up(like: str) -> str:
-        made.add(like)
-        return like
-
-    scope.maker = make_up
+    scope.maker = str
+    made = set(re.findall(r'MadeUp\("([^"]*)"\)', rules.text))
     outcome, out = outcome_of(rules.program, scope)
     failure, told = failure_of(step.answer), opened(step.answer.content)
     said = told if failure is None else failure
@@ -327,17 +316,12 @@ class ProgramDraft:
     Attributes:
         tool: its name.
         file: the text of its rules; "" if the model gave none that can be used.
-        dropped: its parts that were dropped, each with the reason; of one without rules, why.
-        model, prompt, date, schema: as `ImaginedFact` has them.
+        dropped: its parts that were dropped, each with the reason; without rules, why there are none.
     """
 
     tool: str
     file: str = ""
     dropped: tuple[str, ...] = ()
-    model: str = ""
-    prompt: str = ""
-    date: str = ""
-    schema: str = ""
 
     @property
     def rules(self) -> ToolRules:
@@ -347,100 +331,53 @@ class ProgramDraft:
     @property
     def tells_changes(self) -> bool:
         """Whether its rules say all that a success changes."""
-        if any(part.startswith(("updates.", "inserts.")) for part in self.dropped):
-            return False
-        rules = self.rules
-        return bool(rules.program.effects or rules.program.inserts) or (bool(self.file) and not rules.writes)
+        rules, kinds = self.rules, {part.partition(".")[0] for part in self.dropped}
+        says = rules.program.effects or rules.program.inserts or (self.file and not rules.writes)
+        return bool(says) and not kinds & {"updates", "inserts"}
+
+    @property
+    def fact(self) -> Answer:
+        """How it is kept: as an answer in the environment `DRAFTS`."""
+        return Answer(
+            {"file": self.file, "dropped": list(self.dropped)}, source=Source.IMAGINED, confidence=0.0
+        )
+
+    @classmethod
+    def of(cls, tool: str, fact: JsonValue) -> "ProgramDraft":
+        """Read what was kept; one that this version cannot read is empty."""
+        content: Any = fact
+        draft = cls(tool, content["file"], tuple(content["dropped"]))
+        try:
+            draft.rules  # noqa: B018  read once, so that no call meets the error
+        except UserError as error:
+            return cls(tool, "", (str(error),))
+        return draft
 
     def against(self, rows: Sequence[Transition]) -> "ProgramDraft":
         """Return the draft without the parts that recorded calls contradict; these are named."""
-        wrong = contradicted(self.rules, self.tool, rows)
-        if not wrong:
-            return self
-        rules = _without(self.rules, wrong)
-        return replace(
-            self, file=rules.text, dropped=(*self.dropped, *(": ".join(row) for row in wrong.items()))
-        )
-
-
-_DRAFTS = Codec(ProgramDraft)
-
-
-def read_drafts(data: bytes | None) -> dict[str, ProgramDraft]:
-    """Read a file of drafts, by tool; the newest counts, and a line that cannot be read is passed over."""
-    found: dict[str, ProgramDraft] = {}
-    for line in (data or b"").splitlines():
         try:
-            one = _DRAFTS.read(read_json(line.decode(), max_bytes=2 * _MAX_DRAFT))
-            one.rules  # noqa: B018  raises where it cannot be read
-        except (NotSerializable, UserError, UnicodeDecodeError):
-            continue
-        found[one.tool] = one
-    return found
+            wrong = contradicted(self.rules, self.tool, rows)
+        except PROGRAM_ERRORS as error:
+            return replace(self, file="", dropped=(*self.dropped, f"it cannot be tried: {error}"))
+        dropped = (*self.dropped, *(": ".join(row) for row in wrong.items()))
+        return replace(self, file=without(self.rules, wrong).text, dropped=dropped)
 
 
-class Drafts:
-    """The drafts of an agent's write tools, asked for once and shared by environments, workers and runs.
+async def program_draft(
+    endpoint: ChatEndpoint,
+    tool: ToolSpec,
+    reads: Sequence[ToolSpec],
+    shapes: Mapping[str, JsonValue],
+    sampling: ChatRequest,
+) -> ProgramDraft:
+    """Ask for a write tool's draft, as `draft` does, and try it; an unusable one is empty.
 
-    Args:
-        file: where they are kept.
-        specs: the agent's tools.
-        recorded: returns the recordings of all episodes that call a tool.
-        model: the model's name: an unusable reply counts for this model alone.
-        clock: returns the date stored with a draft, ISO 8601.
+    Raises:
+        EndpointError: no answer came.
     """
-
-    def __init__(
-        self,
-        file: FactsFile,
-        specs: Mapping[str, ToolSpec],
-        *,
-        recorded: Callable[[str], Sequence[Transition]] = lambda _: (),
-        model: str = "",
-        clock: Callable[[], str] = lambda: "",
-    ) -> None:
-        self.file, self._specs, self._recorded = file, specs, recorded
-        self._model, self._clock = model, clock
-        self._checked: dict[str, ProgramDraft] = {}
-        self._lock = threading.Lock()
-        file.hold()
-
-    def find(self, tool: str) -> ProgramDraft | None:
-        """Return a tool's draft without what recordings contradict; None if it was not asked for."""
-        with self._lock:
-            if tool not in self._checked:
-                one = read_drafts(self.file.read()).get(tool)
-                by = (self._model, PROMPT_VERSION)
-                if one is None or one.schema != schema_digest(self._specs[tool]):
-                    return None
-                if not one.file and (one.model, one.prompt) != by:
-                    return None
-                self._checked[tool] = one.against(self._recorded(tool))
-            return self._checked[tool]
-
-    async def ask(
-        self,
-        endpoint: ChatEndpoint,
-        tool: ToolSpec,
-        shapes: Mapping[str, JsonValue],
-        sampling: ChatRequest,
-    ) -> None:
-        """Ask the model for a tool's draft, try it and keep it; an unusable one is kept as such.
-
-        Raises:
-            EndpointError: no answer came; nothing is kept.
-        """
-        reads = [one for _, one in sorted(self._specs.items()) if not one.effect.changes_environment]
-        reads = [one for one in reads if not one.effect.runs_in_dream]
-        try:
-            rules, dropped = tried(
-                await draft(endpoint, tool, reads, shapes, invents=True, sampling=sampling), tool
-            )
-            file = rules.text if rules.program.says or rules.program.effects or rules.program.inserts else ""
-        except UnusableReply as error:
-            file, dropped = "", [str(error)]
-        made = ProgramDraft(
-            tool.name, file, tuple(dropped), self._model, PROMPT_VERSION, self._clock(), schema_digest(tool)
-        )
-        with self.file.changing() as write:
-            write(json.dumps(_DRAFTS.write(made)).encode() + b"\n", False)
+    try:
+        rules = await draft(endpoint, tool, reads, shapes, invents=True, sampling=sampling)
+        rules, dropped = tried(rules, tool)
+    except (*PROGRAM_ERRORS, UnusableReply) as error:
+        return ProgramDraft(tool.name, "", (f"it cannot be used: {error}",))
+    return ProgramDraft(tool.name, rules.text, tuple(dropped))

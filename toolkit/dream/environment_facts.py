@@ -34,6 +34,8 @@ from dreamgym_kit.types import (
 )
 
 FORMAT = 1
+DRAFTS = Environment("drafted programs")
+"""Holds the drafted programs of write tools, each as the answer to a call without arguments."""
 MAX_BYTES = 64 * 2**20
 _LONGEST_NAME = 80  # characters of a value that may name a thing
 MAX_FACTS = 8_000
@@ -293,7 +295,7 @@ class EnvironmentFacts:
     ) -> None:
         self._place, self._specs, self._recorded = place, specs, recorded
         self._about = {"model": model, "prompt": prompt}
-        self.model, self.clock = model, clock
+        self._clock = clock
         self._schemas = {name: schema_digest(spec) for name, spec in specs.items()}
         self._files: dict[Environment, FactsFile] = {}
         self._books: dict[Environment, tuple[object, Book]] = {}
@@ -394,7 +396,7 @@ class EnvironmentFacts:
 
     def books(self) -> list[tuple[Environment, Book]]:
         """Return the facts of all environments used so far."""
-        return [(environment, self.book(environment)) for environment in self._files]
+        return [(environment, self.book(environment)) for environment in self._files if environment != DRAFTS]
 
     def _add(
         self,
@@ -405,7 +407,7 @@ class EnvironmentFacts:
         origin: str,
         task: str = "",
     ) -> list[str]:
-        file, date = self.file(environment), self.clock()
+        file, date = self.file(environment), self._clock()
         with self._lock, file.changing() as write:
             book = self.book(environment)
             facts: dict[str, ImaginedFact] = {}

@@ -42,11 +42,6 @@ def facts_path(folder: Path, environment: Environment) -> Path:
     return folder / f"{quote(environment.name, safe='')}-{environment.variant}{_SUFFIX}"
 
 
-def drafts_path(folder: Path) -> Path:
-    """Return the file of the write tools' drafted programs, which all environments share."""
-    return folder / f"drafts{_SUFFIX}"
-
-
 def environments_in(folder: Path) -> list[tuple[Environment, Path]]:
     """Return the environments that have a file, sorted by name."""
     found = []

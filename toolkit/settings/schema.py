@@ -592,6 +592,7 @@ class Settings:
     runs: str = key("runs", "folder that gets a directory for each run", form="path")
     tenant: str = key("default", "whose recordings to use")
     shard: str | None = key(None, "part of the tasks, I/N: every N-th from the I-th on", example="1/8")
+    openapi: tuple[str, ...] = key((), 'OpenAPI documents of the API behind the tools: ["openapi.json"]')
     structured_outputs: tuple[str, ...] = key((), "names bound to the model that are answer forms, not tools")
     leave_out: tuple[str, ...] = key((), "tools that the model's provider runs, which dreams do without")
     simulate: SimulateSettings = SimulateSettings()

@@ -36,6 +36,7 @@ from dreamgym_kit.adapters.langgraph.intercept.object_effects import (
 )
 from dreamgym_kit.adapters.langgraph.intercept.provider_tools import bound_in, refusal
 from dreamgym_kit.adapters.langgraph.intercept.registration import register_functions
+from dreamgym_kit.dream.answer_schema import documented, read_document
 from dreamgym_kit.errors import GraphNotLoaded, UnknownName
 from dreamgym_kit.guard import egress
 from dreamgym_kit.rollout.tool_lock import LockedTool
@@ -155,7 +156,8 @@ def inspect_compiled(
     others = {tool.name for tool in HOLDINGS.tools()} - HOLDINGS.structured
     tools |= all_bearers((others | hooked_names()) - facts.own)
     facts.judge = ObjectEffects(settings)
-    facts.tools = [_spec_of(name, tools[name], settings, facts) for name in sorted(tools)]
+    specs = [_spec_of(name, tools[name], settings, facts) for name in sorted(tools)]
+    facts.tools = documented(specs, [read_document(settings.resolve(path)) for path in settings.openapi])
     facts.locked = _locked(facts, tools, settings.folder)
     facts.hosts = sorted({host for model in living.models() if (host := host_of(model)) is not None})
     facts.served = served_models(living.models(), os.environ)

@@ -30,7 +30,6 @@ from dreamgym_kit.replay.retrieval import question_text
 from dreamgym_kit.rollout.budgets import BudgetedEndpoint, RunAccount, RunBudget
 from dreamgym_kit.rollout.environment_files import (
     EnvironmentFile,
-    drafts_path,
     environments_folder,
     facts_path,
 )
@@ -266,16 +265,12 @@ def imagined_experience(
         prompt=PROMPT_VERSION,
         clock=lambda: datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    from dreamgym_kit.dream.drafting import Drafts
 
     def calling(tool: str) -> list[Transition]:
         rows = _scanned(store, tenant=settings.tenant)
         episodes = {row.episode for row in rows if row.call.tool == tool}
         return [row for row in rows if row.episode in episodes]
 
-    drafts = Drafts(
-        EnvironmentFile(drafts_path(folder)), specs, recorded=calling, model=facts.model, clock=facts.clock
-    )
     return ImaginedExperience(
         chat,
         facts,
@@ -283,7 +278,7 @@ def imagined_experience(
         imagines=wanted.__contains__,
         schemas=recorded.schema,
         sampling=sampling_of(settings),
-        drafts=drafts,
+        recorded=calling,
     )
 
 

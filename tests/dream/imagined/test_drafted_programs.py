@@ -7,8 +7,8 @@ from pathlib import Path
 from each_row import each_row
 
 from dreamgym_kit.chat import ChatReply
-from dreamgym_kit.dream.drafting import Drafts, read_draft, read_drafts, tried
-from dreamgym_kit.dream.environment_facts import EnvironmentFacts
+from dreamgym_kit.dream.drafting import read_draft, tried
+from dreamgym_kit.dream.environment_facts import EnvironmentFacts, read_book
 from dreamgym_kit.dream.imagined.experience import ImaginedExperience
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.rollout.environment_files import EnvironmentFile
@@ -76,10 +76,7 @@ class Run:
 
     def __init__(self, folder: Path, model: ScriptedModelDouble, recorded=()) -> None:
         facts = EnvironmentFacts(lambda one: EnvironmentFile(folder / f"{one}.json"), SPECS)
-        drafts = Drafts(
-            EnvironmentFile(folder / "drafts.json"), SPECS, recorded=lambda _: recorded, model="m"
-        )
-        self.dream = ImaginedExperience(model, facts, SPECS, drafts=drafts)
+        self.dream = ImaginedExperience(model, facts, SPECS, recorded=lambda _: recorded)
 
     def episode(self, *calls: Call) -> list[Answer]:
         history: list[Transition] = []
@@ -133,8 +130,8 @@ def test_malformed_draft_costs_one_repair_and_the_run_asks_for_each_write(tmp_pa
         *_, told = Run(tmp_path, model).episode(POOL, SEAT)
         assert told.content == {"licence_id": "L-9", "product": "figma"}
     assert model.asked == ["get_pool", "draft", "draft", "assign_licence"]
-    kept = read_drafts((tmp_path / "drafts.json").read_bytes())["assign_licence"]
-    assert (kept.file, "unknown form '__import__" in kept.dropped[0]) == ("", True)
+    (kept,) = read_book((tmp_path / "drafted programs:0.json").read_bytes()).facts.values()
+    assert (kept.content["file"], "unknown form '__import__" in kept.content["dropped"][0]) == ("", True)
 
 
 @each_row(
@@ -169,6 +166,6 @@ def test_part_that_a_recording_contradicts_is_rejected_and_the_rest_applies(tmp_
     assert (seat.content["licence_id"], pool.content["used"]) == ("L-9", 49), (
         "the model answers, code changes"
     )
-    (dropped,) = run.dream._drafts.find("assign_licence").dropped
+    (dropped,) = run.dream._programs["assign_licence"].dropped
     assert dropped.startswith("outcomes.ok.answer: call 2 of t.1 in shop:0: rule ")
     assert "recorded {'seat': 'figma/E1'}" in dropped

@@ -25,6 +25,8 @@ from dreamgym_kit.types import Answer, Call, ToolSpec, Transition
 KINDS = ("create", "update", "delete")
 RECORD = re.compile(r"(\w+<args\.(\w+)>)(?:\.(\w+(?:\.\w+)*))?")
 """A name in a program: the record that an argument names, the argument, and a field of the record."""
+PROGRAM_ERRORS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What a program that nobody checked may raise on values that its author did not think of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class EntityChange:
     fields: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
-class UnclearChange(Exception):
+class UnclearChange(ValueError):
     """Code cannot derive a read's answer after the writes."""
 
 

@@ -19,6 +19,7 @@ from dreamgym_kit.chat import ChatRequest
 from dreamgym_kit.dream.answer_schema import AnswerSchema, schema_for
 from dreamgym_kit.dream.contradictions import contradictions, known_facts
 from dreamgym_kit.dream.environment_facts import (
+    DRAFTS,
     EnvironmentFacts,
     FactsFile,
     episode_records,
@@ -27,6 +28,7 @@ from dreamgym_kit.dream.environment_facts import (
 )
 from dreamgym_kit.dream.imagined.changes import (
     KINDS,
+    PROGRAM_ERRORS,
     EntityChange,
     UnclearChange,
     after_changes,
@@ -55,10 +57,10 @@ from dreamgym_kit.dream.things import opened
 from dreamgym_kit.errors import EndpointError, NotSerializable
 from dreamgym_kit.interfaces import Account, ChatEndpoint, Situation
 from dreamgym_kit.serialization import JsonValue, escaped, is_exact
-from dreamgym_kit.types import Answer, Call, Environment, Source, Task, ToolSpec
+from dreamgym_kit.types import Answer, Call, Environment, Source, Task, ToolSpec, Transition
 
 if TYPE_CHECKING:
-    from dreamgym_kit.dream.drafting import Drafts, ProgramDraft
+    from dreamgym_kit.dream.drafting import ProgramDraft
 
 _AGAIN_S = 0.02  # between checks whether another question has ended
 _USUALLY = ChatRequest((), seed=0)
@@ -102,7 +104,8 @@ class ImaginedExperience:
         imagines: whether a tool's answers may be imagined.
         schemas: returns the schema of a tool's answers; by default the declared one.
         sampling: request whose sampling settings are used for every question.
-        drafts: the programs of write tools; None: each write is asked for.
+        recorded: returns the recordings of all episodes that call a tool, which its drafted program may not
+            contradict; None: no programs are drafted.
     """
 
     waits = True
@@ -116,9 +119,9 @@ class ImaginedExperience:
         imagines: Callable[[str], bool] = lambda _: True,
         schemas: Callable[[Call, Situation], AnswerSchema | None] | None = None,
         sampling: ChatRequest = _USUALLY,
-        drafts: "Drafts | None" = None,
+        recorded: Callable[[str], Sequence[Transition]] | None = None,
     ) -> None:
-        self._drafts, self._without_draft = drafts, set[str]()
+        self._recorded, self._programs = recorded, dict[str, "ProgramDraft"]()
         self._endpoint, self._facts, self._specs = endpoint, facts, specs
         self._imagines = imagines
         self._schemas = schemas or (lambda _, situation: schema_for(situation.tool, ()))
@@ -130,8 +133,6 @@ class ImaginedExperience:
     def close(self) -> None:
         """End the run's use of its environments: they may be reset."""
         self._facts.close()
-        if self._drafts is not None:
-            self._drafts.file.release()
 
     def expected(self, tasks: Sequence[Task]) -> tuple[int, int]:
         """Estimate (questions, tokens) for new tasks, before any call is known.
@@ -327,25 +328,33 @@ class ImaginedExperience:
         return self._facts.accept(environment, call, answer, after=after, origin=origin)
 
     async def _program(self, situation: Situation) -> "ProgramDraft | None":
-        """Return the drafted program of a write tool; the first call of any run asks the model for it."""
-        spec, drafts = situation.tool, self._drafts
-        if drafts is None or spec.name in self._without_draft or spec.name not in self._specs:
-            return None
-        found = drafts.find(spec.name)
-        if found is None:
-            async with self._turn(drafts.file, [spec.name]):
-                found = drafts.find(spec.name)
-                if found is None:
-                    endpoint = CountedEndpoint(self._endpoint, situation.account, "experience")
-                    try:
-                        await drafts.ask(
-                            endpoint, spec, self._facts.shapes(situation.environment), self._sampling
-                        )
-                    except EndpointError:
-                        self._without_draft.add(spec.name)
-                        return None
-                    found = drafts.find(spec.name)
+        """Return the drafted program of a write tool, without what recordings contradict."""
+        tool = situation.tool.name
+        if self._recorded is not None and tool in self._specs and tool not in self._programs:
+            async with self._turn(self._facts.file(DRAFTS), [tool]):
+                if tool not in self._programs:
+                    draft = await self._drafted(situation)
+                    self._programs[tool] = draft.against(self._recorded(tool)) if draft.file else draft
+        found = self._programs.get(tool)
         return found if found is not None and found.file else None
+
+    async def _drafted(self, situation: Situation) -> "ProgramDraft":
+        """Return the draft that is kept of a write tool; the first call of any run asks the model for it."""
+        from dreamgym_kit.dream.drafting import ProgramDraft, program_draft
+
+        spec = situation.tool
+        kept = self._facts.find(DRAFTS, Call(spec.name, {}))
+        if kept is not None:
+            return ProgramDraft.of(spec.name, kept.content)
+        endpoint = CountedEndpoint(self._endpoint, situation.account, "experience")
+        reads = [one for one in self._shown if not one.effect.changes_environment]
+        shapes = self._facts.shapes(situation.environment)
+        try:
+            draft = await program_draft(endpoint, spec, reads, shapes, self._sampling)
+        except EndpointError:
+            return ProgramDraft(spec.name)
+        self._facts.accept(DRAFTS, Call(spec.name, {}), draft.fact, origin="drafted")
+        return draft
 
     def _scope(self, program: "ProgramDraft", call: Call, situation: Situation) -> Scope:
         rows = episode_records(call, Answer(), situation.history)
@@ -359,28 +368,27 @@ class ImaginedExperience:
         self, draft: "ProgramDraft", call: Call, situation: Situation, form: AnswerSchema | None
     ) -> Answer | None:
         """Answer a write by its program; None if that leaves the outcome, answer or changes open."""
-        scope, rules, why = self._scope(draft, call, situation), draft.rules, "by its drafted program"
-        outcome, out = outcome_of(rules.program, scope)
-        if outcome is None or out is UNKNOWN or (outcome[0] and not draft.tells_changes):
-            return None
-        if not outcome[0]:
-            return _failed(out if isinstance(out, str) else json.dumps(out, ensure_ascii=False), why)
+        rules, why = draft.rules, "by its drafted program"
         try:
+            scope = self._scope(draft, call, situation)
+            outcome, out = outcome_of(rules.program, scope)
+            if outcome is None or out is UNKNOWN or (outcome[0] and not draft.tells_changes):
+                return None
+            if not outcome[0]:
+                return _failed(out if isinstance(out, str) else json.dumps(out, ensure_ascii=False), why)
             changes = changes_of(rules.program, scope, out)
             return formed(out, situation.tool, form, reason=why, changes=changes)
-        except (UnclearChange, NotSerializable):
+        except PROGRAM_ERRORS:  # also what is unclear, or has another form
             return None
 
     def _changed_by(self, draft: "ProgramDraft", call: Call, situation: Situation, answer: Answer) -> Answer:
         """Return a model's answer with the program's changes, which are believed above the model's."""
-        if not draft.tells_changes:
-            return answer
         try:
             scope = self._scope(draft, call, situation)
             changes = changes_of(draft.rules.program, scope, opened(answer.content))
-        except UnclearChange:
+        except PROGRAM_ERRORS:
             return answer
-        return replace(answer, changes=tuple(escaped(change) for change in changes))
+        return replace(answer, changes=tuple(map(escaped, changes))) if draft.tells_changes else answer
 
     @asynccontextmanager
     async def _turn(self, file: FactsFile, names: Sequence[str] | frozenset[str]) -> AsyncIterator[None]:
@@ -438,7 +446,7 @@ def formed(
     if form is not None and form.form == "structured":
         artifact = {"structured_content": content}
         content = json.dumps(value, ensure_ascii=False)
-    elif form is not None and form.form == "value" and form.schema.get("type") == "string":
+    elif form is not None and form.form in ("value", "json") and form.is_text:
         content = content if isinstance(content, str) else json.dumps(value, ensure_ascii=False)
     answer = Answer(
         content=content,

@@ -5,7 +5,7 @@ recording contradicts it: then a warning names the recording, and the mined prog
 """
 
 import tomllib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -309,34 +309,6 @@ def contradictions(model: Model, episodes: Sequence[RecordedCalls]) -> Iterator[
             if step.ok and step.tool in model.writes:
                 changed_by = step.tool if step.tool in model.declared else ""
             dream.observe(step)
-
-
-def uncontradicted(
-    mined: Model, drafts: Mapping[str, ToolRules], episodes: Sequence[RecordedCalls]
-) -> tuple[dict[str, ToolRules], dict[str, list[str]]]:
-    """Drop the parts of drafts that recordings contradict; a draft whole where no part explains that.
-
-    Returns:
-        The drafts that are left, and by tool what was dropped, each with the recording.
-    """
-    kept, dropped = dict(drafts), defaultdict[str, list[str]](list)
-
-    def first(of: Mapping[str, ToolRules]) -> Contradiction | None:
-        return next(contradictions(with_declared(mined, of), episodes), None) if of else None
-
-    while (found := first(kept)) is not None:
-        tool = found.tool
-        ways = ((part, replace(kept[tool], program=left)) for part, left in without_parts(kept[tool].program))
-        part, rest = next(
-            ((part, rest) for part, rest in ways if first({**kept, tool: rest}) != found), ("all", None)
-        )
-        dropped[tool].append(f"{part}: {found.describe()}")
-        if rest is None:
-            del kept[tool]
-        else:
-            text = as_file(rest.program, sorted(rest.arguments), writes=rest.writes)
-            kept[tool] = replace(rest, text=text)
-    return kept, dict(dropped)
 
 
 def without_parts(program: ToolProgram) -> Iterator[tuple[str, ToolProgram]]:
