@@ -39,6 +39,7 @@ _THEN = {  # what begins with an event
 _LINES = {  # of events that need nothing but their facts
     "imagines": "imagines what nobody recorded: about {questions:,} questions, {tokens:,} tokens, less where "
     "environments are known; {bound}",
+    "mining": "mining programs from the recordings: {share:.0%}",
     "executed": "EXECUTED {episode}  {text}",
     "violation": "REFUSED {episode}  {text}",
     "training_started": "step {step} of {steps}",
@@ -83,12 +84,14 @@ class RunProgress(_Progress):
     verdicts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_VERDICTS, 0))
     imagined: bool = False  # whether a verdict that counts rests on imagined answers
     running: dict[str, tuple[str, float]] = field(default_factory=dict)  # episode -> (tool, since)
+    mined: float | None = None  # 0..1, while programs are mined
     logged_at: float = field(default_factory=time.monotonic)
     logged_done: int = 0
 
     def take(self, kind: str, facts: Mapping[str, Any]) -> str:
         """Follow one event; gives the line that it is worth in a log, "" where it is worth none."""
         episode = str(facts.get("episode", ""))
+        self.mined = facts["share"] if kind == "mining" else None
         match kind:
             case "run_started":
                 self.graph, self.total = str(facts["graph"]), int(facts["episodes"])
@@ -165,6 +168,11 @@ class RunProgress(_Progress):
         ]
         running += [f"+{len(oldest) - _RUNNING_SHOWN}"] if len(oldest) > _RUNNING_SHOWN else []
         texts = (bar, "  running  " + "   ".join(running))
+        if self.mined is not None:
+            texts = (
+                bar,
+                f"{_bar(round(100 * self.mined), 100, None)} of mining programs from the recordings",
+            )
         more = f", and {len(self.troubles) - 1} more" if len(self.troubles) > 1 else ""
         last = " Ctrl-C: finish what runs, then stop; the run can be resumed."
         if self.stopping:

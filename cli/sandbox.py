@@ -107,7 +107,7 @@ def confine(settings: "Settings", *, targets: Sequence[str] = (), resume: Path |
 
 def plan_of(settings: "Settings", targets: Sequence[str] = ()) -> "Plan":
     """What a run with these settings needs, without a line of the user's, and what [guard] allows."""
-    from dreamgym_kit.adapters.stores.factory import salt_at, salt_file
+    from dreamgym_kit.adapters.stores.factory import program_file, salt_at, salt_file
     from dreamgym_kit.rollout.environment_files import environments_folder
     from dreamgym_kit.rollout.tool_lock import LOCK_FILE
     from dreamgym_kit.sandbox.confining import Plan
@@ -136,7 +136,7 @@ def plan_of(settings: "Settings", targets: Sequence[str] = ()) -> "Plan":
         buffer = place
         salt = salt_file(place, settings)
         salt_at(salt)  # no file can be made beside the buffer from inside
-        delivered += [place.parent / LOCK_FILE, salt]
+        delivered += [place.parent / LOCK_FILE, salt, program_file(place, settings)]
     return Plan(
         tuple(dict.fromkeys(hosts)), tuple(dict.fromkeys(writable)), tuple(delivered), buffer, fresh=fresh
     )

@@ -105,9 +105,10 @@ def _buffer(place: "Place", settings: "Settings") -> Iterator[_Part]:
 def _rewrite(place: "Place", rows: "dict[str, Transition]", settings: "Settings") -> None:
     """Put the rows in place. A file is written anew, since SQLite keeps what was deleted in free pages."""
     from dreamgym_kit.adapters.embedders.choosing import embedder_of
-    from dreamgym_kit.adapters.stores.factory import open_store, put_in_place, salt_file
+    from dreamgym_kit.adapters.stores.factory import open_store, program_file, put_in_place, salt_file
 
     embedder = embedder_of(settings)
+    _delete(program_file(place, settings))  # constants of programs are what was recorded
     if not isinstance(place, Path):
         with closing(open_store(place, settings, read_only=False, embedder=embedder)) as store:
             put_in_place(store, rows, salt_file(place, settings).with_suffix(".scrub.jsonl"))

@@ -4,6 +4,7 @@ A file is an SQLite buffer. A URL is opened by the adapter of its scheme, which 
 here.
 """
 
+import json
 import os
 import secrets
 import shlex
@@ -21,11 +22,13 @@ from dreamgym_kit.adapters.stores.outbox import BufferedStore, Outbox, warn_wait
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.dream.faults import took_effect
 from dreamgym_kit.errors import RunDirectoryError, UserError, require_extra
+from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import Embedder, Room, TransitionStore
 from dreamgym_kit.replay.eviction import room_of
 from dreamgym_kit.replay.masking import Masker, masked_answer, process_masker, rules_digest
 from dreamgym_kit.replay.records import dump_transition
-from dreamgym_kit.rollout.atomic_files import write_atomically
+from dreamgym_kit.rollout.atomic_files import read_sealed, write_atomically, write_sealed
+from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.buffer_url import Address, Place, place_of
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.types import Reply, Transition, history_digest
@@ -34,6 +37,7 @@ OUTBOX_FOLDER = ".spool"  # a folder in the runs directory
 MOST_CHECKED = 20_000  # rows; about a second
 SALT = ".salt"  # suffix of a salt file
 _SALT_BYTES = 32
+_MOST_KEPT = 3  # states of a buffer and sets of tools whose programs are kept
 _OWN_SALT = secrets.token_bytes(_SALT_BYTES)  # for buffers that exist only in this process
 _ADDRESSES: WeakKeyDictionary[TransitionStore, Address] = WeakKeyDictionary()  # of stores opened here
 
@@ -136,6 +140,47 @@ def salt_file(place: Place, settings: Settings) -> Path:
     return place.with_name(f"{place.name}{SALT}")
 
 
+class ProgramFile:
+    """Implements `KeptPrograms` by a file beside the buffer, with what was mined of its last few states."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self, digest: str) -> JsonValue:
+        """See `KeptPrograms`."""
+        return next((json.loads(line)[1] for line in self._lines() if digest.encode() in line[:80]), None)
+
+    def write(self, digest: str, mined: JsonValue) -> None:
+        """See `KeptPrograms`."""
+        others = [line for line in self._lines() if digest.encode() not in line[:80]]
+        lines = [json.dumps([digest, mined]).encode(), *others[: _MOST_KEPT - 1]]
+        with suppress(OSError, RunDirectoryError), egress.exempt():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_sealed(self.path, b"\n".join(lines))
+
+    def _lines(self) -> list[bytes]:
+        with suppress(OSError, RunDirectoryError), egress.exempt():
+            return (read_sealed(self.path) or b"").splitlines()
+        return []
+
+
+def program_file(place: Place, settings: Settings) -> Path:
+    """Return the path of what was mined from a buffer; like `salt_file`."""
+    return salt_file(place, settings).with_suffix(".programs")
+
+
+def kept_programs(store: TransitionStore | None, settings: Settings) -> ProgramFile | None:
+    """Return what keeps the programs that are mined from a buffer; None if only this process has it."""
+    place = _place_of(getattr(store, "store", store))
+    return ProgramFile(program_file(place, settings)) if place is not None else None
+
+
+def _place_of(store: TransitionStore | None) -> Place | None:
+    if isinstance(store, SqliteStore):
+        return store.path
+    return _ADDRESSES.get(store) if store is not None else None
+
+
 def salt_of(store: TransitionStore | None, settings: Settings) -> bytes | None:
     """Return the salt for the marks that replace secrets in a buffer; only its owner can read a new one.
 
@@ -150,10 +195,8 @@ def salt_of(store: TransitionStore | None, settings: Settings) -> bytes | None:
     store = getattr(store, "store", store)  # unwrap a view
     if not getattr(store, "salted", True):
         return None
-    if store is None or not (isinstance(store, SqliteStore) or store in _ADDRESSES):
-        return _OWN_SALT
-    place = store.path if isinstance(store, SqliteStore) else _ADDRESSES[store]
-    return salt_at(salt_file(place, settings)) or _OWN_SALT
+    place = _place_of(store)
+    return (salt_at(salt_file(place, settings)) if place is not None else None) or _OWN_SALT
 
 
 def salt_at(path: Path) -> bytes | None:

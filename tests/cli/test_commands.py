@@ -55,7 +55,7 @@ def test_without_recordings_the_dream_says_that_it_knows_nothing(run, project: P
     assert "holds no recordings yet" in done.stderr
     assert done.stdout.startswith("INCONCLUSIVE  0 passed, 0 failed, 2 inconclusive, 0 errors\n")
     assert "  gate max_inconclusive: 100% of episodes, at most 10% allowed\n" in done.stdout
-    assert f"To answer these: dreamgym-kit record {' '.join(FLAGS)}\n" in done.stdout
+    assert f"  dreamgym-kit record {' '.join(FLAGS)}\n" in done.stdout
     assert not (project / "REAL").exists()
 
 

@@ -49,6 +49,17 @@ flow.add_conditional_edges("model", lambda state: "tools" if state["messages"][-
 flow.add_edge("tools", "model")
 graph = flow.compile()
 """
+LOOKS = """@tool
+def rooms() -> list:
+    "List the rooms."
+    return [{"room": f"r{n}", "beds": n} for n in (1, 2, 3)]
+
+@tool
+def look(room: str) -> dict:
+    "Look at a room."
+    return {"room": room, "view": f"view of {room}", "floor": len(room)}
+
+"""
 SETTINGS = '[tools]\nbook = "write"\ntell = "destructive"\nfind = "read"\n'
 
 
@@ -97,12 +108,39 @@ def test_the_lines_answer_as_many_calls_as_they_say(tasks: Any, project: Path, r
     place = next(at for at, line in enumerate(lines) if "(answers 2):" in line)
     block = "\n".join(line.strip() for line in lines[place + 1 : place + 4])
     assert tomllib.loads(block)["match"].keys() == {"book", "tell"}
-    assert lines[place + 4] == "Otherwise: dreamgym-kit record booker.py:graph --tasks tasks.jsonl"
+    assert lines[place + 4 : place + 6] == [
+        "Record book(room='r1', note='two beds, please') (answers 1):",
+        "  dreamgym-kit record booker.py:graph --tasks tasks.jsonl -k books",
+    ]
     (project / "dreamgym.toml").write_text(f"{SETTINGS}{block}\n")
     said, report = simulate(run)
     assert report["counts"] == {"passed": 2, "failed": 0, "inconclusive": 1, "errors": 0}
-    again = "To answer these: dreamgym-kit record booker.py:graph --tasks tasks.jsonl -k finds"
-    assert again in said.splitlines()
+    assert "  dreamgym-kit record booker.py:graph --tasks tasks.jsonl -k finds" in said.splitlines()
+
+
+def test_record_and_crawl_steps_answer_as_many_calls_as_they_say(tasks: Any, project: Path, run: Any) -> None:
+    """Room r2 was never looked at, but the list names it; r9 is named by nothing, so no crawl finds it."""
+    looks = {"a": "r2", "b": "r2", "c": "r9"}
+    calls = {name: [["rooms", {}], ["look", {"room": room}]] for name, room in looks.items()}
+    (project / "dreamgym.toml").write_text('[tools]\nlook = "read"\nrooms = "read"\n')
+    agent = (project / "booker.py").read_text().replace("@tool\ndef find", LOOKS + "@tool\ndef find")
+    (project / "booker.py").write_text(agent.replace("[book, tell, find]", "[rooms, look]"))
+    tasks(first=[["rooms", {}], ["look", {"room": "r1"}]])
+    run("record", "booker.py:graph", "--tasks", "tasks.jsonl", "--yes")
+    tasks(**calls)
+    said, _ = simulate(run)
+    steps = [line for line in said.splitlines() if line.startswith(("Record", "Crawl"))]
+    assert steps == [
+        "Record look(room='r2') and 2 more (answers 3):",
+        "Crawl default:0 (answers 2):",
+    ]
+    command = next(line.split() for line in said.splitlines() if line.startswith("  dreamgym-kit crawl"))
+    run(*command[1:], "--yes")
+    assert simulate(run)[1]["counts"] == {"passed": 2, "failed": 0, "inconclusive": 1, "errors": 0}
+    command = [line for line in simulate(run)[0].splitlines() if line.startswith("  dreamgym-kit record")]
+    assert command == ["  dreamgym-kit record booker.py:graph --tasks tasks.jsonl -k c"]
+    run("record", "booker.py:graph", "-k", "c", "--tasks", "tasks.jsonl", "--yes")
+    assert simulate(run)[1]["counts"] == {"passed": 3, "failed": 0, "inconclusive": 0, "errors": 0}
 
 
 def test_no_line_is_offered_where_recordings_say_that_the_argument_matters(

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from dreamgym_kit.dream.observed import answer_of
 from dreamgym_kit.dream.programs.dreaming import EVERYWHERE
-from dreamgym_kit.dream.programs.experience import AllRecordings, ProgramTracker
+from dreamgym_kit.dream.programs.experience import AllRecordings, KeptPrograms, ProgramTracker
 from dreamgym_kit.dream.programs.rules_files import ToolRules
 from dreamgym_kit.dream.recorded import RecordedExperience, abstention
 from dreamgym_kit.interfaces import ExperienceModel, Situation
@@ -43,6 +43,7 @@ class ChainedExperience:
         threshold: 0..1, the confidence below which the dream does not answer.
         specs: the agent's tools: the defaults of their arguments.
         rules: programs that a person wrote, by tool.
+        kept: where mined programs are kept from run to run; None: they are mined anew.
     """
 
     waits = False
@@ -55,9 +56,10 @@ class ChainedExperience:
         threshold: float = 0.5,
         specs: Mapping[str, ToolSpec] | None = None,
         rules: Mapping[str, ToolRules] | None = None,
+        kept: KeptPrograms | None = None,
     ) -> None:
         self.recorded, self._threshold = recorded, threshold
-        self.programs = ProgramTracker(all_recordings, specs or {}, rules=rules)
+        self.programs = ProgramTracker(all_recordings, specs or {}, rules=rules, kept=kept)
 
     async def answer(self, call: Call, situation: Situation) -> Answer:
         """See `ExperienceModel.answer`."""

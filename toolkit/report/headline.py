@@ -7,13 +7,23 @@ episodes that did not pass (equal reasons once), and the figures, the pass rate 
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from dreamgym_kit.report.gate_rules import Rule, verdict_of
-from dreamgym_kit.report.metrics import CRITICAL, GROUNDED, EpisodeLine, FindingGroup, RunMetrics, TrustPoint
+from dreamgym_kit.report.metrics import (
+    CRITICAL,
+    GROUNDED,
+    EpisodeLine,
+    FindingGroup,
+    RunMetrics,
+    TrustPoint,
+    Unanswered,
+)
 from dreamgym_kit.report.percent import duration, format_count, whole_bounds, whole_percent
-from dreamgym_kit.report.sanitize import one_line
+from dreamgym_kit.report.sanitize import one_line, shown
 from dreamgym_kit.rollout.tasks import selectable
 from dreamgym_kit.sandbox.confining import NONE, Confinement
 from dreamgym_kit.serialization import JsonValue
@@ -22,6 +32,8 @@ from dreamgym_kit.types import REACHED, Source, Spend, Verdict
 EVALUATES = "evaluates"  # manifest key of an evaluation: "measured" without a requirement, or "required"
 _TOOLS_NAMED = 5  # and hosts named in a line
 _REASONS = 6  # reasons of unanswered calls
+_STEPS = 3  # to answer unanswered calls
+_SHOWN = 100  # characters of a call
 _SELECTED = 8  # tasks named in a command
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")  # a TOML key without quotes
 _INTERRUPTED = ("SIGINT", "SIGTERM", "SIGHUP", "interrupted")
@@ -240,8 +252,7 @@ def format_imagined(summary: RunMetrics) -> str:
         text += f"; recordings replaced {len(replaced)} earlier ones: {one_line(replaced[0])}"
     tasks = _covering(summary, set(invented))
     if tasks and all(map(selectable, tasks)):
-        record = summary.fact("record") or "dreamgym-kit record"
-        text += f"; record first: {record} -k {shlex.quote(' or '.join(tasks[:_SELECTED]))}"
+        text += f"; record first: {_record(summary)} -k {shlex.quote(' or '.join(tasks[:_SELECTED]))}"
     return text
 
 
@@ -273,30 +284,70 @@ def format_unanswered(summary: RunMetrics) -> list[str]:
 
 def format_to_answer(summary: RunMetrics) -> list[str]:
     """Format how to answer unanswered calls: settings to add, tasks to record."""
-    if not summary.unanswered or summary.recorded:
-        return []
-    ignorable = [row for row in summary.unanswered if row.ignore]
-    ignored: dict[str, set[str]] = {}
-    for row in ignorable:
-        ignored.setdefault(row.tool, set()).update(row.ignore)
-    tasks = dict.fromkeys(task for row in summary.unanswered for task in row.tasks)
-    some = len(tasks) < len(summary.tasks) and len(tasks) <= _SELECTED and all(map(selectable, tasks))
-    record = str(summary.fact("record") or "dreamgym-kit record")
-    record += f" -k {shlex.quote(' or '.join(tasks))}" if some else ""
-    if not ignored:
-        return [f"To answer these: {record}"]
-    name = {tool: tool if _BARE_KEY.fullmatch(tool) else json.dumps(tool) for tool in ignored}
-    width = max(map(len, name.values()))
-    answers = sum(row.calls for row in ignorable)
     return [
-        f"If these arguments do not change the answer, add to dreamgym.toml (answers {answers:,}):",
-        "  [match]",
-        *(
-            f"  {name[tool]:<{width}} = {{ ignore = {json.dumps(sorted(names))} }}"
-            for tool, names in ignored.items()
-        ),
-        f"Otherwise: {record}",
+        line for step in answer_steps(summary) for line in (step.text, *(f"  {one}" for one in step.lines))
     ]
+
+
+class AnswerStep(NamedTuple):
+    """A step after which so many of the run's unanswered calls are answered, if the agent asks them again."""
+
+    calls: int
+    text: str
+    lines: tuple[str, ...]  # to add to dreamgym.toml, or to type
+
+
+def answer_steps(summary: RunMetrics) -> list[AnswerStep]:
+    """Return the three steps that answer most unanswered calls: settings, calls to record, crawls."""
+    rows = () if summary.recorded else summary.unanswered
+    steps = [*_ignoring(rows), *_recording(rows, summary), *_crawling(rows, summary)]
+    return sorted(steps, key=lambda step: -step.calls)[:_STEPS]
+
+
+def _ignoring(rows: Sequence[Unanswered]) -> Iterator[AnswerStep]:
+    ignored: dict[str, set[str]] = {}
+    for row in rows:
+        ignored.setdefault(row.tool, set()).update(row.ignore)
+    name = {
+        tool: tool if _BARE_KEY.fullmatch(tool) else json.dumps(tool) for tool in ignored if ignored[tool]
+    }
+    width = max(map(len, name.values()), default=0)
+    lines = [
+        f"{key:<{width}} = {{ ignore = {json.dumps(sorted(ignored[tool]))} }}" for tool, key in name.items()
+    ]
+    if answers := sum(row.calls for row in rows if row.ignore):
+        text = "If these arguments do not change the answer, add to dreamgym.toml"
+        yield AnswerStep(answers, f"{text} (answers {answers:,}):", ("[match]", *lines))
+
+
+def _recording(rows: Sequence[Unanswered], summary: RunMetrics) -> Iterator[AnswerStep]:
+    for tool in dict.fromkeys(row.tool for row in rows):
+        mine = [row for row in rows if row.tool == tool]
+        tasks, calls = (
+            dict.fromkeys(task for row in mine for task in row.tasks),
+            sum(row.calls for row in mine),
+        )
+        some = len(tasks) < len(summary.tasks) and len(tasks) <= _SELECTED and all(map(selectable, tasks))
+        more = f" and {calls - 1:,} more" if calls > 1 else ""
+        args = ", ".join(f"{name}={value!r}" for name, value in mine[0].args.items())
+        call = shown(one_line(f"{tool}({args})"), _SHOWN)
+        command = _record(summary) + (f" -k {shlex.quote(' or '.join(tasks))}" if some else "")
+        yield AnswerStep(calls, f"Record {call}{more} (answers {calls:,}):", (command,))
+
+
+def _record(summary: RunMetrics) -> str:
+    """Return the command that records the run's tasks."""
+    return str(summary.fact("record") or "dreamgym-kit record")
+
+
+def _crawling(rows: Sequence[Unanswered], summary: RunMetrics) -> Iterator[AnswerStep]:
+    worlds = Counter[str]()
+    for row in rows:
+        worlds.update(row.crawls)
+    for world, calls in worlds.items():
+        crawl = _record(summary).replace(" record", " crawl", 1)  # it takes the same graph and flags
+        command = f"{crawl} --environment {shlex.quote(world)}"
+        yield AnswerStep(calls, f"Crawl {one_line(world)} (answers {calls:,}):", (command,))
 
 
 def fidelity_point(summary: RunMetrics) -> TrustPoint | None:

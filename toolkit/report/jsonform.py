@@ -29,8 +29,9 @@ Fields (schema 2; a later version adds fields and keeps these):
     fidelity     {"exact": 0..1 of held-out recordings reproduced exactly, or null, "curve": [{"confidence",
                   "answered", "exact": 0..1}]}; [] without inferred rules
     findings     [{"kind", "severity", "tool", "text", "count", "at": [{"episode", "step"}]}], worst first
-    unanswered   [{"tool", "why": text, "calls": int, "tasks": [id], "ignore": [argument]}]: with these in
-                 [match] recordings would answer, [] if they may matter; the most frequent first
+    unanswered   [{"tool", "why": text, "calls": int, "tasks": [id], "ignore": [argument]: with these in
+                 [match] recordings would answer, [] if they may matter; "args": of the first call, "crawls":
+                 {"environment:variant": calls that its crawl answers}}], the most frequent first
     executed     [{"episode", "tool", "args": {name: value}, "how": text}]: real calls that ran; exit code 6
     violations   [{"episode", "text"}]: real calls that were blocked
     sandbox      {"kind": "namespaces", "landlock", "external" or "none", "why": text, not stronger} of

@@ -70,6 +70,10 @@ class Unanswered:
     calls: int
     tasks: tuple[str, ...]
     ignore: tuple[str, ...]  # arguments for `[match]` with which recordings answer; empty if they may matter
+    args: Mapping[str, JsonValue] = field(default_factory=dict)  # of the first of these calls
+    crawls: Mapping[str, int] = field(
+        default_factory=dict
+    )  # by environment, calls that a crawl of it answers
 
 
 @dataclass(frozen=True, slots=True)

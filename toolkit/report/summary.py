@@ -4,9 +4,11 @@ It has one episode in memory and keeps a short line of each. The order of episod
 episodes give an equal summary, so a resumed run reports like an uninterrupted one.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import fsum
+from typing import NamedTuple
 
 from dreamgym_kit.dream.faults import took_effect
 from dreamgym_kit.report.metrics import (
@@ -80,6 +82,20 @@ _AT_THE_END = (
 _Why = tuple[str, str, tuple[str, ...]]  # tool, reason, what `[match]` could ignore
 
 
+class _Unanswered(NamedTuple):
+    task: str
+    args: Mapping[str, JsonValue]
+    crawled: str | None  # the environment of which a crawl makes this very call
+
+
+def _crawl_answers(step: Transition, before: Sequence[Transition]) -> bool:
+    """Whether a crawl makes this call: a read before any write, by at most one value, which was told."""
+    if step.effect is not Effect.READ or any(one.effect.changes_environment for one in before):
+        return False
+    told = "".join(str(one.answer.content) for one in before if not one.answer.unanswered)
+    return len(step.call.args) <= 1 and all(str(value) in told for value in step.call.args.values())
+
+
 @dataclass(slots=True)
 class Tally:
     """Counts so far."""
@@ -88,7 +104,7 @@ class Tally:
     tools: dict[str, _ToolTally] = field(default_factory=dict)
     findings: dict[tuple[str, str, str | None], _FindingTally] = field(default_factory=dict)
     violations: list[tuple[str, str]] = field(default_factory=list)
-    unanswered: dict[_Why, list[str]] = field(default_factory=dict)  # the task of each call
+    unanswered: dict[_Why, list[_Unanswered]] = field(default_factory=dict)
     executed: list[tuple[str, Executed]] = field(default_factory=list)
     really: list[tuple[str, Executed]] = field(default_factory=list)  # real answers: executed in a dream
     counts: dict[str, int] = field(default_factory=dict)
@@ -103,10 +119,12 @@ class Tally:
 
     def add(self, episode: Episode) -> None:
         """Count an episode."""
+        before: list[Transition] = []
         for step in episode.transitions:
             self._call(step)
             if step.answer.unanswered:
-                self._unanswered(step, episode.task)
+                self._unanswered(step, episode.task, before)
+            before.append(step)
         for name in {step.call.tool for step in episode.transitions}:
             self.tools[name].episodes += 1
         self._findings(episode)
@@ -148,11 +166,12 @@ class Tally:
             self.real_calls += step.answer.source is Source.REAL
             self.spoiled_calls += made and took_effect(step.answer)
 
-    def _unanswered(self, step: Transition, task: str) -> None:
+    def _unanswered(self, step: Transition, task: str, before: Sequence[Transition]) -> None:
         """Group by the first reason; the distance of the best guess differs by call."""
         nearest, why = step.answer.nearest, step.answer.why.partition("; ")[0]
         key = (step.call.tool, why or "the dream cannot tell", nearest.ignore if nearest is not None else ())
-        self.unanswered.setdefault(key, []).append(task)
+        world = str(step.environment) if _crawl_answers(step, before) else None
+        self.unanswered.setdefault(key, []).append(_Unanswered(task, step.call.args, world))
 
     def _executed(self, episode: Episode) -> None:
         """Count reported executed calls, and those known only from a real answer."""
@@ -210,8 +229,16 @@ class Tally:
 
     def _groups_unanswered(self) -> tuple[Unanswered, ...]:
         groups = [
-            Unanswered(tool, why, len(tasks), tuple(sorted(set(tasks), key=natural)), ignore)
-            for (tool, why, ignore), tasks in self.unanswered.items()
+            Unanswered(
+                tool,
+                why,
+                len(calls),
+                tuple(sorted({call.task for call in calls}, key=natural)),
+                ignore,
+                calls[0].args,
+                Counter(call.crawled for call in calls if call.crawled is not None),
+            )
+            for (tool, why, ignore), calls in self.unanswered.items()
         ]
         return tuple(sorted(groups, key=lambda group: (-group.calls, group.tool, group.why, group.ignore)))
 

@@ -3,6 +3,7 @@
     run_started       run, graph, tasks, episodes, n, seed, kept, imagined the command
     episode_started   episode                                    the engine
     call              episode, tool, step, provenance, effect    the session
+    mining            share: 0..1, of a mining that takes long   the command
     body_started      episode, tool, effect: a real write        the session
     body_paused       the same; it asked a person, and runs again   the session
     finding           episode, finding, text, steps              the grader

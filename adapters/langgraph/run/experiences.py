@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dreamgym_kit.adapters.models.named_models import learned_directory, open_experience
-from dreamgym_kit.adapters.stores.factory import is_far
+from dreamgym_kit.adapters.stores.factory import is_far, kept_programs
 from dreamgym_kit.chat import ChatRequest
 from dreamgym_kit.dream.answer_schema import AnswerSchema, schema_for
 from dreamgym_kit.dream.calibration import ReasonedSupport, ReasonedTrial
@@ -72,6 +72,7 @@ def chained_experience(
         threshold=settings.simulate.min_confidence,
         specs=specs,
         rules=rules,
+        kept=kept_programs(store, settings),
     )
 
 

@@ -3,6 +3,7 @@
 `simulate`, `record` and `evaluate` are the same path with another gate policy; its parts are made in `setup`.
 """
 
+import asyncio
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -53,6 +54,8 @@ from dreamgym_kit.sandbox.confining import listen, settle, stands_for
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.schema import ExperienceSettings, GateSettings, Settings, WorkersSettings
 from dreamgym_kit.types import Episode, Task, Verdict, format_executed
+
+_LONG_S = 5.0  # of mining, from which on its progress is shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,11 @@ async def run(
         at_once = append_executed(journal, switch, heard)
         await made.find_answers(stack, directory)
         sources, policy, seed = made.sources, made.policy, settings.simulate.seed
+        if isinstance(sources.recorded, ChainedExperience):
+            sources.recorded.programs.watch = partial(_watch_mining, heard, switch, [0])
+            if settings.workers.elsewhere:  # they find what is kept then, and do not each mine it
+                with suppress(asyncio.CancelledError):  # the run is stopped then, and begins no episode
+                    sources.recorded.prepare(settings.tenant)
         tally.charge("calibration", sources.spend)
         label = request.label if request.label is not None else directory.manifest.run
         _tell_start(heard, request, tasks, directory, journal, sources.imagined)
@@ -237,6 +245,18 @@ def _kernel_heard(mode: Mode) -> list[str]:
     if mode is Mode.DREAM:
         listen(take)
     return noted
+
+
+def _watch_mining(
+    events: EventSink, switch: StopSwitch, told: list[int], share: float, seconds: float
+) -> None:
+    """Tell each twentieth of a mining that takes long; the first Ctrl-C ends it, and with it the run."""
+    if switch.requested:
+        switch.cancel(switch.reason)
+        raise asyncio.CancelledError
+    if seconds > _LONG_S and int(20 * share) != told[0]:
+        told[0] = int(20 * share)
+        events.emit("mining", share=share)
 
 
 def _count(tally: Tally, lock: LockWatch, switch: StopSwitch, episode: Episode) -> None:

@@ -71,11 +71,12 @@ class Fact(NamedTuple):
     key: JsonValue
     fields: Any  # a mapping, or GONE
     whole: bool  # whether these are all its fields
+    row: RowKey  # which record: its collection and key
 
-    @property
-    def row(self) -> RowKey:
-        """Which record."""
-        return self.collection, value_key(self.key)
+    @classmethod
+    def of(cls, collection: str, key: JsonValue, fields: Any, *, whole: bool) -> "Fact":
+        """A fact of the record with this key."""
+        return cls(collection, key, fields, whole, (collection, value_key(key)))
 
 
 class RecordedCalls(NamedTuple):
@@ -156,15 +157,16 @@ class Collections:
                     return []
                 key = args[projection.key_arg]
                 fields = {**out, self.key_fields[projection.collection]: key}
-                return [Fact(projection.collection, key, fields, False)]
+                return [Fact.of(projection.collection, key, fields, whole=False)]
             if document is not None:
                 key = out.get(document.key_field)
-                return [Fact(document.collection, key, out, True)] if is_key(key) else []
-        view = Fact(VIEW + tool, args_key(args), {"": [step.ok, out]}, True)
+                return [Fact.of(document.collection, key, out, whole=True)] if is_key(key) else []
+        view = Fact.of(VIEW + tool, args_key(args), {"": [step.ok, out]}, whole=True)
         if step.ok and tool in self.lists:
             return [*self._listed(tool, out), view]
         shown = [
-            Fact(ENVIRONMENT + name, "", {VALUE: value}, True) for name, value in self.environment.shown(step)
+            Fact.of(ENVIRONMENT + name, "", {VALUE: value}, whole=True)
+            for name, value in self.environment.shown(step)
         ]
         return [view, *shown] if tool in self.views else shown
 
@@ -173,7 +175,7 @@ class Collections:
             items = at_path(out, site.path)
             for item in items if isinstance(items, list) else ():
                 if isinstance(item, dict) and site.key_field in item:
-                    yield Fact(site.collection, item[site.key_field], item, False)
+                    yield Fact.of(site.collection, item[site.key_field], item, whole=False)
 
     def flat(self, collection: str, fields: Mapping[str, Any], depth: int = 2) -> Iterator[tuple[str, Any]]:
         """The named scalars of a record; maps of records are left out."""

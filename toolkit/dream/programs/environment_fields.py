@@ -84,6 +84,7 @@ class EnvironmentFields:
         self._compare(calls)
         self._name()
         self._find_forms(calls)
+        del self._pairs, self._values, self._asked, self._count  # what it was found by
 
     def shown(self, step: SeenStep) -> Iterator[tuple[str, JsonValue]]:
         """The fields that an answer shows."""

@@ -1,12 +1,17 @@
 """The programs of a tenant's tools, and where each running episode stands in them."""
 
+import hashlib
+import json
 import threading
+import time
 import traceback
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 from dreamgym_kit.dream.faults import FaultKind, fault_kind, took_effect
 from dreamgym_kit.dream.matching import SecretUses
@@ -14,9 +19,10 @@ from dreamgym_kit.dream.programs.collections import RecordedCalls
 from dreamgym_kit.dream.programs.dreaming import ProgramAnswer, ProgramEpisode
 from dreamgym_kit.dream.programs.mining import mine
 from dreamgym_kit.dream.programs.model import Model
+from dreamgym_kit.dream.programs.notation import packed, unpacked
 from dreamgym_kit.dream.programs.rules_files import Contradiction, ToolRules, contradictions, with_declared
 from dreamgym_kit.dream.programs.scope import Parameters
-from dreamgym_kit.dream.programs.trust import CurvePoint, Trust, measure
+from dreamgym_kit.dream.programs.trust import MININGS, CurvePoint, Trust, measure
 from dreamgym_kit.dream.programs.values import step_of, without_defaults
 from dreamgym_kit.dream.recorded_episodes import HistoryStep, RecordedEpisode, recordings
 from dreamgym_kit.dream.recorded_episodes import step_of as history_step
@@ -31,8 +37,22 @@ _MAX_MEASURED = 4_000  # calls that are mined again to learn what confidence is 
 _MAX_EPISODES = 4_096  # whose states are kept; a forgotten one is followed again from its history
 _REAL = (Source.REAL, Source.RECORDED)
 
+MINER = hashlib.sha256(
+    b"".join(file.read_bytes() for file in sorted(Path(__file__).parents[1].rglob("*.py")))
+).hexdigest()
+"""The version of all code that mining depends on."""
 AllRecordings = Callable[[str], Iterable[Transition]]
 """Gives every transition recorded for one tenant, in the order recorded."""
+
+
+class KeptPrograms(Protocol):
+    """Keeps what was mined, by the digest of what it was mined from. Neither raises."""
+
+    def read(self, digest: str) -> JsonValue:
+        """What was kept; None where nothing is, or it is damaged."""
+
+    def write(self, digest: str, mined: JsonValue) -> None:
+        """Keep it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +75,11 @@ class ProgramTracker:
             arguments that all its recorded calls have are taken for required.
         rules: what a person wrote, by tool.
         measured: whether recordings are held out to learn what confidence is worth; costs most of the mining.
+        kept: where it is looked for what was mined before.
+
+    Attributes:
+        watch: is told, while programs are mined, the share that is done (0..1) and the seconds that it took;
+            what it raises ends the mining.
     """
 
     def __init__(
@@ -64,7 +89,10 @@ class ProgramTracker:
         *,
         rules: Mapping[str, ToolRules] | None = None,
         measured: bool = True,
+        kept: KeptPrograms | None = None,
     ) -> None:
+        self._kept = kept
+        self.watch: Callable[[float, float], None] = lambda *_: None
         self._all, self._specs, self._rules, self._measured = all_recordings, specs, rules or {}, measured
         self._programs: dict[str, Programs] = {}
         self._episodes: OrderedDict[tuple[str, str, str], _Followed] = OrderedDict()
@@ -78,11 +106,18 @@ class ProgramTracker:
     def programs(self, tenant: str) -> Programs:
         """What was mined for a tenant."""
         if tenant not in self._programs:
-            rows = list(self._all(tenant))
+            rows, began = list(self._all(tenant)), time.monotonic()
             asking = frozenset(row.call.tool for row in rows if row.call.replies)
             try:
                 episodes = recordings(rows)
-                mined = learn(episodes, self._specs, rules=self._rules, measured=self._measured)
+                mined = learn(
+                    episodes,
+                    self._specs,
+                    rules=self._rules,
+                    measured=self._measured,
+                    kept=self._kept,
+                    watch=lambda share: self.watch(share, time.monotonic() - began),
+                )
             except Exception as error:  # noqa: BLE001  other sources answer all the same
                 _warn("No programs could be mined from the recordings", error)
                 mined = learn([], self._specs, rules=self._rules)
@@ -165,10 +200,13 @@ def learn(
     *,
     rules: Mapping[str, ToolRules] | None = None,
     measured: bool = True,
+    kept: KeptPrograms | None = None,
+    watch: Callable[[float], None] = lambda _: None,
 ) -> Programs:
     """Mine programs from recordings, and measure them on recordings held out from mining.
 
-    `rules` replace the mined programs of their tools, unless a recording contradicts them.
+    `rules` replace the mined programs of their tools, unless a recording contradicts them. `kept`: see
+    `ProgramTracker`; `watch`: see `mine`.
     """
     steps = [step for episode in episodes for step in episode.steps]
     parameters = _parameters(steps, specs)
@@ -180,9 +218,21 @@ def learn(
         only_reads = not any(step.writes for step in episode.steps)
         crawl = only_reads and (episode.id.startswith(CRAWL) or len(calls.steps) >= _CRAWLED)
         (crawled if crawl else teaching).append(calls)
-    model = mine(teaching, parameters, writes, crawled)
+    seen = (teaching, parameters, writes, crawled)
     tried = _newest(teaching, _MAX_MEASURED) if measured else []
-    trust = measure(tried, parameters, writes, crawled)
+
+    known = {name: spec.args_schema for name, spec in specs.items()}
+    given = [MINER, measured, known, [(one.id, one.world, one.steps) for one in episodes]] if kept else []
+    digest = hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()
+    try:
+        found, counts, calls = unpacked(kept.read(digest) if kept else None)
+        model, trust = mine(*seen, found=found), Trust(counts, calls)
+    except Exception:  # noqa: BLE001  nothing is kept, or a file from elsewhere fits its checksum alone
+        model = mine(*seen, watch=lambda part: watch(part / (1 + MININGS)))
+        trust = measure(tried, *seen[1:], lambda done: watch((1 + done) / (1 + MININGS)))
+        with suppress(KeyError, RecursionError):  # of another kind, or nested deeply: it is mined each time
+            if kept is not None:
+                kept.write(digest, packed((model.found(), trust.counts, trust.calls)))
     model, rejected = _with_rules(model, rules or {}, teaching)
     return Programs(model, trust, rejected=rejected)
 

@@ -8,7 +8,7 @@ what a record is now. What an episode is asked about is never explained by that 
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dreamgym_kit.dream.programs.collections import (
@@ -69,6 +69,9 @@ def mine(
     parameters: Mapping[str, Parameters],
     writes: frozenset[str],
     only_worlds: Sequence[RecordedCalls] = (),
+    *,
+    found: Mapping[str, Any] | None = None,
+    watch: Callable[[float], None] = lambda _: None,
 ) -> Model:
     """The programs that recordings show.
 
@@ -77,8 +80,10 @@ def mine(
         parameters: by tool.
         writes: the tools that change the world.
         only_worlds: teach how worlds begin, and nothing else: crawls.
+        found: `Model.found` of an earlier mining of the same; how worlds begin is then all that is read anew.
+        watch: is told the share done, 0..1, several times a second; what it raises ends the mining.
     """
-    return _Miner(episodes, parameters, writes, only_worlds).mine()
+    return _Miner(episodes, parameters, writes, only_worlds, found or {}).mine(watch)
 
 
 class _Pending(NamedTuple):
@@ -111,6 +116,7 @@ class _Call(NamedTuple):
 class _Found(NamedTuple):
     """What one walk over all recordings gathers."""
 
+    facts: Mapping[int, Sequence[Fact]]  # by the `id` of a recorded step
     calls: dict[str, list[_Call]]
     sights: dict[tuple[str, str], list[Sighting]]  # after one write alone
     mixed: dict[tuple[str, str], list[Sighting]]  # after several
@@ -126,23 +132,39 @@ class _Miner:
         parameters: Mapping[str, Parameters],
         writes: frozenset[str],
         only_worlds: Sequence[RecordedCalls],
+        found: Mapping[str, Any],
     ) -> None:
-        self.episodes = episodes
+        self.episodes, self.found = episodes, found
         self.everything = sorted([*episodes, *only_worlds], key=lambda episode: episode.number)
         tools = {step.tool for episode in self.everything for step in episode.steps}
-        self.model = Model(parameters, writes, Collections(frozenset(tools - writes), self.everything))
+        collections = found.get("collections") or Collections(frozenset(tools - writes), self.everything)
+        self.model = Model(parameters, writes, collections)
+        facts = self.model.collections.facts
+        self.facts = {id(step): facts(step) for one in self.everything for step in one.steps}
+        self.heard: dict[tuple[str, ValueKey], set[str]] = defaultdict(set)
+        for episode in self.everything:
+            for step in episode.steps:
+                for value in [*leaves(step.out), *(leaves(step.args) if step.ok else ())]:
+                    if is_thing(value):
+                        self.heard[episode.world, value_key(value)].add(episode.id)
 
-    def mine(self) -> Model:
+    def mine(self, watch: Callable[[float], None]) -> Model:
+        if self.found:
+            self.model.take(self.found)
         self._learn_wraps()
+        if self.found:
+            self.model.base = self._base(_PASSES)
+            return self.model
         self._learn_counters()
         self.model.everywhere = constant_answers(self.everything, self.model.writes)
         for number in range(_PASSES):
+            watch(number / _PASSES)
             self.model.base = self._base(number)
-            found = self._walk(number)
-            self._learn_effects(found)
-            if number:
-                for tool, calls in found.calls.items():
-                    self._learn_outcomes(tool, calls)
+            walked = self._walk(number)
+            self._learn_effects(walked)
+            for place, (tool, calls) in enumerate(walked.calls.items() if number else ()):
+                watch((number + place / len(walked.calls)) / _PASSES)
+                self._learn_outcomes(tool, calls)
         self.model.base = self._base(_PASSES)
         self._find_unread()
         return self.model
@@ -229,23 +251,20 @@ class _Miner:
 
     def _base(self, number: int) -> Base:
         """What each world begins with, as far as the effects mined so far let a read tell."""
-        base = Base()
+        base = Base(self.heard)
         for episode in self.everything:
             told = _Beginning(self.model, base, episode) if number else None
             wrote = False
             for step in episode.steps:
-                for value in [*leaves(step.out), *(leaves(step.args) if step.ok else ())]:
-                    if is_thing(value):
-                        base.heard[episode.world, value_key(value)].add(episode.id)
                 if step.tool in self.model.writes:
                     wrote = wrote or step.ok
                     if told is not None and step.ok:
                         told.write(step)
-                        kept = told.of_start(step, self.model.collections.facts(step))
+                        kept = told.of_start(step, self.facts[id(step)])
                         kept = [fact for fact in kept if fact.collection.startswith(ENVIRONMENT)]
                         base.add(episode.world, episode.id, kept, step.wrap, is_first=False)
                     continue
-                facts = self.model.collections.facts(step)
+                facts = self.facts[id(step)]
                 if told is not None:
                     start = told.of_start(step, facts)
                     base.add(episode.world, episode.id, start, step.wrap, is_first=not wrote)
@@ -300,6 +319,7 @@ class _Miner:
 
     def _walk(self, number: int) -> _Found:
         found = _Found(
+            self.facts,
             defaultdict(list),
             defaultdict(list),
             defaultdict(list),
@@ -498,7 +518,7 @@ class _Walk:
             writes = step.tool in self.model.writes
             scope = self.model.scope(self.state, step.tool, step.args)
             self.found.calls[step.tool].append(_Call(scope, step, self.episode))
-            facts = self.model.collections.facts(step)
+            facts = self.found.facts[id(step)]
             for fact in facts if not writes else ():
                 self._seen(place, fact)
             if not writes and not facts:

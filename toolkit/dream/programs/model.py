@@ -3,7 +3,7 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from dreamgym_kit.dream.json_values import Path as Place
@@ -46,6 +46,7 @@ from dreamgym_kit.serialization import JsonValue
 OutcomeForm = tuple[bool, Any]
 """Whether the call went well, and the shape of what it said: what a decision tells apart."""
 NUMBERED = re.compile(r"(\D*)(\d{1,10})")
+_FOUND = ("collections", "counters", "everywhere", "sequences")  # and tools
 _LONG = 200  # characters of a text whose words tell no form
 
 
@@ -145,6 +146,17 @@ class Model:
         self.base = Base()
         self.sequences: set[tuple[str, str]] = set()
         """Pairs of writes recorded one after the other on the same thing."""
+
+    def found(self) -> dict[str, Any]:
+        """What the search found, as `take` takes it: all but what recordings show without one."""
+        tools = {tool: replace(program, wraps={}) for tool, program in self.tools.items()}
+        return {name: getattr(self, name) for name in _FOUND} | {"tools": tools}
+
+    def take(self, found: Mapping[str, Any]) -> None:
+        """Take what an earlier search in the same recordings found."""
+        for name in _FOUND:
+            setattr(self, name, found[name])
+        self.tools = defaultdict(ToolProgram, found["tools"])
 
     def things(self, tool: str, args: Mapping[str, JsonValue]) -> frozenset[ValueKey]:
         """Return the things that a call names."""

@@ -1,7 +1,8 @@
 """Programs as text for people to read and correct: `Text("order ", Get("args.order_id"), " is gone")`.
 
 The notation is nested calls with constants. It is parsed as a syntax tree and built from a closed list of
-forms; nothing in it is ever executed.
+forms; nothing in it is ever executed. `packed` writes the same forms and all else that was mined as JSON, for
+the kit itself.
 """
 
 import ast
@@ -9,15 +10,23 @@ import json
 import sys
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from dreamgym_kit.dream.programs import conditions, effects, forms, queries
+from dreamgym_kit.dream.programs.collections import Collections, Document, ListSite, Projection
 from dreamgym_kit.dream.programs.conditions import Condition
+from dreamgym_kit.dream.programs.environment_fields import EnvironmentFields
+from dreamgym_kit.dream.programs.everywhere import Everywhere
+from dreamgym_kit.dream.programs.model import CounterValue, ToolProgram
+from dreamgym_kit.dream.programs.trees import TreeLeaf, TreeNode
 from dreamgym_kit.errors import UserError
+from dreamgym_kit.serialization import JsonValue
 
 _WIDTH = 100
 _BASIC = 0xFFFF
@@ -46,6 +55,25 @@ _WORDS: Mapping[tuple[str, str], list[str]] = {
     ("Predicate", "test"): [*queries.TESTS, queries.WORDS],
 }
 _CONSTANTS = (str, int, float, bool, type(None))
+
+
+def _restored(kind: type[Any], attributes: dict[str, Any]) -> Any:
+    made: Any = object.__new__(kind)
+    vars(made).update(attributes)
+    return made
+
+
+_PACKED: Mapping[str, Callable[..., Any]] = {
+    **_FORMS,
+    **{form.__name__: form for form in (TreeLeaf, TreeNode, ToolProgram, CounterValue, Everywhere)},
+    **{form.__name__: form for form in (Document, ListSite, Projection)},
+    **{form.__name__: partial(_restored, form) for form in (Collections, EnvironmentFields)},
+    "tuple": lambda *items: items,
+    "set": lambda *items: set(items),
+    "frozenset": lambda *items: frozenset(items),
+    "dict": lambda *items: dict(zip(items[::2], items[1::2], strict=True)),
+    "Counter": lambda *items: Counter(dict(zip(items[::2], items[1::2], strict=True))),
+}
 
 
 class UnreadableProgram(UserError):
@@ -215,6 +243,42 @@ def _fitted(value: Any, hint: Any, line: int, place: str = "") -> Any:
     at = f"{place}: " if place else ""
     wanted = " or ".join(getattr(option, "__name__", str(option)) for option in _options(hint))
     raise UnreadableProgram(f"{at}{write(value)[:60]} is not a {wanted}", line)
+
+
+def packed(value: Any) -> JsonValue:
+    """Write mined forms and containers of them as JSON: `{"Get": [{"tuple": ["args.id"]}]}`.
+
+    Raises:
+        KeyError: a value is of another kind.
+    """
+    if value is None or isinstance(value, _CONSTANTS):
+        return value
+    if isinstance(value, list):
+        return [packed(item) for item in value]
+    kind = "dict" if isinstance(value, defaultdict) else type(value).__name__
+    parts: Iterable[Any] = value
+    if isinstance(value, dict):
+        parts = [part for pair in value.items() for part in pair]
+    elif kind not in ("tuple", "set", "frozenset"):
+        fields = getattr(type(value), "__match_args__", None)
+        parts = [vars(value)] if fields is None else [getattr(value, name) for name in fields]
+    if kind not in _PACKED:
+        raise KeyError(kind)
+    return {kind: [packed(part) for part in parts]}
+
+
+def unpacked(value: JsonValue) -> Any:
+    """Read what `packed` wrote.
+
+    Raises:
+        KeyError, TypeError, ValueError: it did not write this.
+    """
+    if isinstance(value, list):
+        return [unpacked(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    ((kind, parts),) = value.items()
+    return _PACKED[kind](*map(unpacked, parts))
 
 
 def _options(hint: Any) -> list[Any]:

@@ -21,9 +21,12 @@ class BaseFact(NamedTuple):
 
 
 class Base:
-    """What recordings tell of each world as an episode finds it."""
+    """What recordings tell of each world as an episode finds it.
 
-    def __init__(self) -> None:
+    `heard`: episodes by (world, value): an answer contained the value, or a successful call received it.
+    """
+
+    def __init__(self, heard: Mapping[tuple[str, ValueKey], set[str]] | None = None) -> None:
         self.told: dict[tuple[str, str], dict[RowKey, list[BaseFact]]] = defaultdict(dict)
         """By (world, collection)."""
         self._merged: dict[tuple[str, RowKey], dict[str, Any] | None] = {}
@@ -32,8 +35,7 @@ class Base:
         """By world and view, what the tool put around that very answer."""
         self.listed: dict[tuple[str, str], set[str]] = defaultdict(set)
         """By (world, collection), the episodes that read a complete list of it."""
-        self.heard: dict[tuple[str, ValueKey], set[str]] = defaultdict(set)
-        """Episodes by (world, value): an answer contained the value, or a successful call received it."""
+        self.heard = heard or {}
 
     def add(self, world: str, episode: str, facts: Sequence[Fact], wrap: Wrap, *, is_first: bool) -> None:
         """An episode was told this; newer episodes come later."""

@@ -1,9 +1,10 @@
 """How far each kind of answer can be trusted: by what it said of recordings that it was not mined from."""
 
 import copy
+import itertools
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dreamgym_kit.dream.programs.collections import RecordedCalls
@@ -14,6 +15,8 @@ from dreamgym_kit.serialization import JsonValue
 _FOLDS = 3
 _MIN_WORLDS = 6  # from which on whole worlds are held out as well
 _WORLD_FOLDS = 2
+MININGS = _FOLDS + _WORLD_FOLDS
+"""How often `measure` mines at most."""
 _Z = 0.84  # one-sided: four of five bounds hold
 _Z_SURE = 1.64  # one-sided: 95 of 100 bounds hold
 _SURE = 0.8  # confidence that only such a bound gives: few answers, all right, are no proof
@@ -54,6 +57,9 @@ def lower_bound(right: float, total: float, z: float = _Z) -> float:
     return bound
 
 
+_Kind = tuple[str, str, str]  # what was held out, the tool, the kind of answer
+
+
 class _Count(NamedTuple):
     tried: int = 0
     right: int = 0
@@ -68,15 +74,15 @@ def _bound(count: _Count, before: float) -> float:
 class Trust:
     """What held-out recordings say of answers, by tool and kind; of a new tool, by kind alone."""
 
-    def __init__(self) -> None:
-        self._counts: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
-        self.calls = 0  # of episodes that were held out as such
+    def __init__(self, counts: Mapping[_Kind, list[int]] | None = None, calls: int = 0) -> None:
+        self.counts = defaultdict[_Kind, list[int]](lambda: [0, 0], counts or {})
+        self.calls = calls  # of episodes that were held out as such
 
     def curve(self) -> tuple[CurvePoint, ...]:
         """Return coverage and exactness per threshold on held-out episodes; empty for too few answers."""
         kinds = [
             (self.confidence(tool, kind, 1.0), *count)
-            for (held_out, tool, kind), count in list(self._counts.items())
+            for (held_out, tool, kind), count in list(self.counts.items())
             if held_out == "episode" and tool and _AFTER not in kind
         ]
         if sum(tried for _, tried, _ in kinds) < _MIN_TRIED:
@@ -96,8 +102,8 @@ class Trust:
             general,
             *((held_out, tool, _after(kind, one)) for one in writes),
         ):
-            self._counts[key][0] += 1
-            self._counts[key][1] += right
+            self.counts[key][0] += 1
+            self.counts[key][1] += right
 
     def confidence(self, tool: str, kind: str, at_most: float, writes: Iterable[str] = ()) -> float:
         """The lower bound of the measured share of exact answers, after the write that it is lowest after."""
@@ -128,7 +134,7 @@ class Trust:
         """Count a tool's answered held-out calls: (exact, not exact)."""
         counts = [
             count
-            for (by, name, kind), count in list(self._counts.items())
+            for (by, name, kind), count in list(self.counts.items())
             if by == "episode" and name == tool and _AFTER not in kind
         ]
         right = sum(right for _, right in counts)
@@ -139,7 +145,7 @@ class Trust:
         return self._of(held_out, "", _general(kind).rpartition(":")[0])
 
     def _of(self, held_out: str, tool: str, kind: str) -> _Count:
-        return _Count(*self._counts.get((held_out, tool, kind), (0, 0)))
+        return _Count(*self.counts.get((held_out, tool, kind), (0, 0)))
 
 
 def measure(
@@ -147,21 +153,23 @@ def measure(
     parameters: Mapping[str, Parameters],
     writes: frozenset[str],
     only_worlds: Sequence[RecordedCalls] = (),
+    watch: Callable[[float], None] = lambda _: None,
 ) -> Trust:
     """Hold a third of the episodes out at a time, and with enough worlds half of these; dream them freely.
 
     What is held out is dreamed from the rest, uncorrected, so that an answer that rests on a wrong one
     counts as wrong itself. Kinds of answers that none of these give are measured where calls that the dream
-    cannot answer get their recorded answer.
+    cannot answer get their recorded answer. `watch` is told how many of at most `MININGS` are done.
     """
     from dreamgym_kit.dream.programs.mining import mine
 
-    trust, order = Trust(), list(range(len(episodes)))
+    trust, order, done = Trust(), list(range(len(episodes))), itertools.count()
     random.Random(7).shuffle(order)  # noqa: S311
 
     def ask(apart: set[int], held_out: str) -> None:
         rest = [one for place, one in enumerate(episodes) if place not in apart]
-        model = mine(rest, parameters, writes, only_worlds)
+        before = next(done)
+        model = mine(rest, parameters, writes, only_worlds, watch=lambda part: watch(before + part))
         for place in sorted(apart):
             trust.calls += len(episodes[place].steps) * (held_out == "episode")
             for tool, kind, through, right in played(model, episodes[place]):

@@ -13,6 +13,7 @@ from dreamgym_kit.serialization import JsonValue
 ValueKey = tuple[str, Any]
 """Equal values have equal keys: 5 and 5.0 are one number, sums may be off by a rounding error."""
 
+_spell = json.JSONEncoder(sort_keys=True).encode  # `json.dumps` makes an encoder for each call
 _TOKEN = re.compile(r"[A-Za-z0-9_#@+\-]+(?:[.:][A-Za-z0-9_#@+\-]+)*|\s+|.", re.DOTALL)
 _TIME = re.compile(r"\d{4}-\d\d-\d\d|\d\d?:\d\d")
 CLOCK = re.compile(r"(\d{4}-\d\d-\d\d[T ])?\d\d?:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?")
@@ -85,7 +86,7 @@ def value_key(value: object) -> ValueKey:
         return ("n", _rounded(value))
     if isinstance(value, str):
         return ("s", value)
-    return ("j", json.dumps(_normal(value), sort_keys=True))
+    return ("j", _spell(_normal(value)))
 
 
 def same(left: object, right: object) -> bool:

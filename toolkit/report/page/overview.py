@@ -35,12 +35,12 @@ from statistics import quantiles
 
 from dreamgym_kit.report.gate_rules import what_to_do
 from dreamgym_kit.report.headline import (
+    answer_steps,
     causes,
     format_broken,
     format_counts,
     format_coverage,
     format_figures,
-    format_to_answer,
     headline,
     word,
 )
@@ -140,11 +140,7 @@ def _next(summary: RunMetrics, place: str) -> list[JsonValue]:
     if worst is not None:
         ref: list[JsonValue] = [worst.id, worst.anomaly_step]
         steps.append({"text": "Look first at", "ref": ref})
-    *match, last = format_to_answer(summary) or [""]
-    if match:
-        steps.append({"text": match[0], "command": "\n".join(line.strip() for line in match[1:])})
-    text, _, record = last.partition(": ")
-    steps += [{"text": f"{text}:", "command": record}] if record else []
+    steps += [{"text": step.text, "command": "\n".join(step.lines)} for step in answer_steps(summary)]
     return [*steps, {"text": "The same in the terminal:", "command": f"dreamgym-kit report {place} --list"}]
 
 
