@@ -20,8 +20,8 @@ from dreamgym_kit.dream.programs.values import (
     UNKNOWN,
     SeenStep,
     at_path,
+    figure,
     is_clock,
-    is_number,
     leaves,
     value_key,
 )
@@ -33,6 +33,7 @@ _DECLARED = 0.97  # confidence in a program that a person wrote and no recording
 EVERYWHERE = "everywhere"
 """The kind of an answer that other worlds gave; its confidence comes from their agreement."""
 _OF_RECORDS = ("row", "nested", "find")  # answers of these kinds rest on certain records alone
+_DAY = re.compile(r"\d{4}-\d\d|\d\d?:\d\d")
 _DENIES = re.compile(r"(?i)\b(no|none|nothing|unknown|not found|not exist)\b")
 _CHANGED = ":changed"
 """Suffix of the kind of an answer that depends on a record changed in this episode."""
@@ -476,10 +477,10 @@ class ProgramEpisode:
         if any(self.state.world == world for world, _ in self.model.base.told):
             return False
         unheard = {name for name in args if not scope.heard.get(f"args.{name}", True)}
-        return any(
-            not is_number(args[name])
+        return any(  # amounts and times name no thing
+            (figure(args[name]) is None and not _DAY.match(str(args[name])))
             or (tool, name) in self.model.collections.arg_refs
-            or name.lower().endswith(("id", "no", "number", "key"))  # no amount
+            or name.lower().endswith(("id", "no", "number", "key"))
             for name in unheard - program.choices.keys() - program.blind
         )
 
