@@ -44,7 +44,7 @@ AllowGuessed = Annotated[
 ]
 
 
-@options.keyed("tasks", "buffer", "budget.max_calls")
+@options.keyed("buffer", "budget.max_calls")
 def command(
     given: options.Given,
     environment: Environments = None,

@@ -169,6 +169,13 @@ class Simulated:
         given = entry.answer
         return ("error", given.error) if given.error is not None else ("ok", given.content)
 
+    def happened(self, tool: str, args: Mapping[str, Any], outcome: Outcome) -> None:
+        """A call that the real tool answered, whatever the dream would have."""
+        call = self._open.masked(Call(tool, args))
+        _, place = self._open.admit(call)
+        self._waiting = call, place, self._open.ledger.after(place)
+        self.told(tool, args, outcome)
+
     def told(self, tool: str, args: Mapping[str, Any], outcome: Outcome) -> None:
         """What the real tool said where the dream could not tell; the episode goes on from there."""
         call, place, after = self._waiting

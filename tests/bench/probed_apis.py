@@ -1,7 +1,9 @@
-"""Three small APIs of different style, with what was recorded of each: what `probes` asks about.
+"""Small APIs of different style, with what was recorded of each: what `probes` asks about.
 
 `Library`: records by key, refusals are answers with "error". `Clinic`: lists of rows with whole numbers for
-ids, refusals are raised. `Bank`: every answer is a sentence. Each method without an underscore is a tool.
+ids, refusals are raised. `Bank`: every answer is a sentence. `Invoices`: failed writes may have been done.
+`Kennel`: many worlds, dogs by name, refusals that only other worlds lift, scales that contradict themselves.
+Each method without an underscore is a tool.
 """
 
 import copy
@@ -19,8 +21,6 @@ class Refused(Exception):
 
 class Library:
     """Records by key."""
-
-    READS = ("get_member", "get_book", "get_loan", "list_books", "find_member", "count_books")
 
     def __init__(self) -> None:
         drawn = random.Random(11)
@@ -133,8 +133,6 @@ class Library:
 class Clinic:
     """Lists of rows; refusals are raised."""
 
-    READS = ("list_patients", "list_visits", "count_visits", "get_time", "get_patient", "list_longest_waits")
-
     def __init__(self) -> None:
         drawn = random.Random(12)
         self._patients = [
@@ -241,8 +239,6 @@ class Clinic:
 class Bank:
     """Every answer is a sentence."""
 
-    READS = ("get_balance", "get_owner", "get_statement", "get_rate", "verify_login")
-
     def __init__(self) -> None:
         self._owners = {f"acc-{n:02}": f"Owner{n % 9}" for n in range(20)}
         self._money = {key: 100 + 10 * n for n, key in enumerate(self._owners)}
@@ -321,7 +317,104 @@ class Bank:
             yield [("get_rate", {"currency": ("USD", "CHF")[n % 2]})]
 
 
-APIS: dict[str, Any] = {"library": Library, "clinic": Clinic, "bank": Bank}
+class Invoices:
+    """Payments, some made although the call fails."""
+
+    def __init__(self) -> None:
+        self._payments = [self._payment(n, f"inv-{n:03}") for n in range(12)]
+        self._states = {f"inv-{n:03}": "open" for n in range(24)}
+
+    def _payment(self, number: int, invoice_id: str, state: str = "settled") -> dict[str, Any]:
+        return {"payment_id": f"pay-{number:03}", "invoice_id": invoice_id, "state": state}
+
+    def get_invoice(self, invoice_id: str) -> Any:
+        """Get an invoice."""
+        return {"invoice_id": invoice_id, "state": self._states[invoice_id]}
+
+    def get_payment(self, payment_id: str) -> Any:
+        """Get a payment."""
+        hits = [one for one in self._payments if one["payment_id"] == payment_id]
+        return hits[0] if hits else {"error": f"no payment {payment_id}"}
+
+    def list_payments(self, invoice_id: str) -> Any:
+        """List the payments of an invoice."""
+        return [one for one in self._payments if one["invoice_id"] == invoice_id]
+
+    def count_payments(self) -> Any:
+        """Count all payments."""
+        return len(self._payments)
+
+    def pay_invoice(self, invoice_id: str, card: str = "good") -> Any:
+        """Pay an invoice by card."""
+        made = self._payment(len(self._payments), invoice_id, "declined" if card == "void" else "settled")
+        self._payments.append(made)
+        if card != "good":
+            raise Refused("card declined" if card == "void" else "502 Bad Gateway")
+        self._states[invoice_id] = "paid"
+        return made
+
+    @staticmethod
+    def _recorded() -> Iterator[Calls]:
+        for n in range(18):
+            this = {"invoice_id": f"inv-{n:03}"}
+            look, invoice = ("list_payments", this), ("get_invoice", this)
+            yield [invoice, look, ("count_payments", {})]
+            yield [("get_payment", {"payment_id": f"pay-{n:03}"})]
+            yield [
+                invoice,
+                ("pay_invoice", this),
+                invoice,
+                ("get_invoice", {"invoice_id": f"inv-{n + 1:03}"}),
+            ]
+            yield [look, invoice, look]
+            if n % 3 == 0:
+                yield [look, ("pay_invoice", {**this, "card": "void"}), look]
+
+
+class Kennel:
+    """Dogs by name; a key and a chip reader that work in no recorded world."""
+
+    WORLDS = 8
+
+    def __init__(self, world: int = 0, episode: int = -1) -> None:
+        self._world, self._episode = world, episode
+        self._dogs = [f"Rex{'abcdefghij'[world]}{letter}" for letter in "klmnopqr"]
+
+    def get_dog(self, dog: str) -> Any:
+        """Get a dog."""
+        return {"dog": dog, "cage": f"{self._world}-{dog[-1]}"} if dog in self._dogs else self._none(dog)
+
+    def _none(self, dog: str) -> Any:
+        return {"error": f"no dog called {dog}"}
+
+    def get_weight(self, dog: str) -> Any:
+        """Get a dog's weight."""
+        return {"dog": dog, "weight": 32 if self._episode < 0 else 30 + (self._episode % 4 == 0)}
+
+    def read_chip(self, dog: str) -> Any:
+        """Read a dog's chip."""
+        return {"error": "not permitted"} if self._world < self.WORLDS else f"chip of {dog}"
+
+    def open_gate(self, key: int) -> Any:
+        """Open the gate."""
+        return {"error": "wrong key"} if self._world < self.WORLDS else "open"
+
+    def walk_dog(self, dog: str, minutes: int) -> Any:
+        """Walk a dog."""
+        return "walked" if dog in self._dogs else self._none(dog)
+
+    @staticmethod
+    def _recorded(world: int) -> Iterator[Calls]:
+        for place, dog in enumerate(Kennel(world)._dogs[:6]):
+            look = [("get_dog", {"dog": dog})]
+            yield [*(look if place % 2 else []), ("walk_dog", {"dog": dog, "minutes": 10 + place})]
+            yield [("get_weight", {"dog": Kennel(world)._dogs[0]}), ("read_chip", {"dog": dog})]
+            yield [("open_gate", {"key": 700 + 10 * world + place})]
+
+
+APIS: dict[str, Any] = {
+    "library": Library, "clinic": Clinic, "bank": Bank, "invoices": Invoices, "kennel": Kennel,
+}  # fmt: skip
 
 
 def outcome(api: Any, tool: str, args: dict[str, Any]) -> tuple[str, Any]:
@@ -353,12 +446,20 @@ def tools(name: str) -> list[dict[str, Any]]:
 def recorded(name: str) -> list[dict[str, Any]]:
     """The recorded episodes of an API, each in its first state."""
     episodes = []
-    for number, calls in enumerate(APIS[name]._recorded()):
-        api, kept = APIS[name](), []
+    made = APIS[name]
+    worlds = [(world,) for world in range(made.WORLDS)] if hasattr(made, "WORLDS") else [()]
+    told = [(world, calls) for world in worlds for calls in made._recorded(*world)]
+    for number, (world, calls) in enumerate(told):
+        api, kept = made(*world, *[number] * len(world)), []
         for tool, args in calls:
             kind, value = outcome(api, tool, args)
             kept.append({"tool": tool, "args": args, "answer" if kind == "ok" else "error": value})
         episodes.append(
-            {"id": f"{name}-{number}", "world": f"{name}-0", "task": f"{name}-{number}", "calls": kept}
+            {
+                "id": f"{name}-{number}",
+                "world": f"{name}-{sum(world)}",
+                "task": f"{name}-{number}",
+                "calls": kept,
+            }
         )
     return episodes

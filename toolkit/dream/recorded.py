@@ -21,6 +21,7 @@ from typing import cast
 
 from dreamgym_kit.canonical import canonical
 from dreamgym_kit.dream.matching import Match, Placed, nearest, only_differs
+from dreamgym_kit.dream.observed import failed, observation
 from dreamgym_kit.dream.programs.values import CLOCK
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.serialization import JsonValue, is_exact
@@ -262,7 +263,7 @@ def _choose(told: _Told, known: dict[_State, _Told], situation: Situation) -> li
 
     Where episodes were told different things, this dream goes on with those that it was answered from
     so far, else with those of its own task. What still differs then cannot be known for a read; of a
-    write any one will do, since what it makes up (an id) is new each time.
+    write any one will do, since what it makes up (an id) is new each time, unless only some went well.
     """
     current = _at(told, situation.seen)
     if _agree(current):
@@ -272,7 +273,8 @@ def _choose(told: _Told, known: dict[_State, _Told], situation: Situation) -> li
         current = [entry for entry in current if entry.task == situation.task] or current
     if _agree(current):
         return current
-    return current[:1] if current[0].effect.changes_environment else []
+    went_well = len({failed(observation(entry.answer)) for entry in current}) == 1
+    return current[:1] if current[0].effect.changes_environment and went_well else []
 
 
 def _at(told: _Told, seen: int) -> list[Transition]:

@@ -31,6 +31,7 @@ class RecordedEpisode:
     id: str
     world: str
     steps: tuple[HistoryStep, ...]
+    at: float | None = None  # Unix time of its first call, in seconds; None: as newer as its place is later
 
 
 def step_of(entry: Transition) -> HistoryStep:
@@ -68,6 +69,7 @@ def recordings(transitions: Iterable[Transition]) -> list[RecordedEpisode]:
             episode,
             f"{tenant}/{world}",
             tuple(step_of(one) for one in sorted(rows, key=lambda row: row.step)),
+            min(row.recorded_at for row in rows),
         )
         for (tenant, world, episode), rows in episodes.items()
     ]

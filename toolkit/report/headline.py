@@ -344,9 +344,12 @@ def _crawling(rows: Sequence[Unanswered], summary: RunMetrics) -> Iterator[Answe
     worlds = Counter[str]()
     for row in rows:
         worlds.update(row.crawls)
+    crawl = ["crawl" if word == "record" else word for word in shlex.split(_record(summary))]
+    if "--tasks" in crawl:  # what their texts name is read beside what recordings name: more calls
+        at = crawl.index("--tasks")
+        del crawl[at : at + 2]
     for world, calls in worlds.items():
-        crawl = _record(summary).replace(" record", " crawl", 1)  # it takes the same graph and flags
-        command = f"{crawl} --environment {shlex.quote(world)}"
+        command = shlex.join([*crawl, "--environment", world])
         yield AnswerStep(calls, f"Crawl {one_line(world)} (answers {calls:,}):", (command,))
 
 

@@ -7,7 +7,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytest
+
 from dreamgym_kit.dream.chain import ChainedExperience, chain_over
+from dreamgym_kit.dream.programs.collections import Fact, RecordedCalls
+from dreamgym_kit.dream.programs.records import Base
+from dreamgym_kit.dream.programs.values import value_key
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.types import Answer, Call, Effect, Environment, ToolSpec, Transition, history_digest
 
@@ -115,11 +120,62 @@ def test_a_transfer_goes_well_where_all_recorded_ones_did() -> None:
     assert ask(chain, "w3", "transfer", source="ACC-31", target="ACC-32", amount=9).content == {"moved": 9}
 
 
-def test_after_a_write_that_timed_out_for_real_its_record_is_not_told_as_it_was() -> None:
-    chain = lending_desk(whole_list=True, denied=3)
-    late = Answer(error="TimeoutError: no answer after 30 s", error_type="TimeoutError")
-    history = episode("now", "w3", [("renew_loan", {"loan_id": "LOAN-32"}, late)])
-    writes = history_digest([history[0].call.key])
-    spec = ToolSpec("show_loan", Effect.READ)
-    situation = Situation(Environment("w3"), "t", "now", history, writes, spec)
-    assert asyncio.run(chain.answer(Call("show_loan", {"loan_id": "LOAN-32"}), situation)).unanswered
+def after(chain: ChainedExperience, world: str, done: Sequence[Step], tool: str, **args: Any) -> Answer:
+    """Ask after calls that were answered for real."""
+    history = episode("now", world, done)
+    writes = history_digest([one.call.key for one in history if one.effect is Effect.WRITE])
+    situation = Situation(Environment(world), "t", "now", history, writes, ToolSpec(tool, EFFECTS[tool]))
+    return asyncio.run(chain.answer(Call(tool, args), situation))
+
+
+@pytest.mark.parametrize("error", ["TimeoutError: after 30 s", "502 Bad Gateway", "connection reset"])
+def test_after_a_write_that_nobody_saw_end_its_record_is_not_told_as_it_was(error: str) -> None:
+    chain, late = lending_desk(whole_list=True, denied=3), Answer(error=error, error_type="ToolException")
+    done: Step = ("renew_loan", {"loan_id": "LOAN-32"}, late)
+    assert after(chain, "w3", [done], "show_loan", loan_id="LOAN-32").unanswered
+    assert after(chain, "w3", [done], "list_loans").unanswered
+    shown: Step = ("show_loan", {"loan_id": "LOAN-32"}, {"loan_id": "LOAN-32", "due": 30, "open": True})
+    assert after(chain, "w3", [done, shown], "show_loan", loan_id="LOAN-32").content == shown[2]
+
+
+def kennels() -> ChainedExperience:
+    """Dogs are walked in 8 worlds, half of them after they were shown; a gate refuses every key."""
+    rows: list[Transition] = []
+    for world in range(8):
+        for number in range(6):
+            name = f"Rex{'abcdefgh'[world]}{'uvwxyz'[number]}"
+            show: Step = ("show_loan", {"loan_id": name}, {"loan_id": name, "due": world})
+            walk: Step = ("renew_loan", {"loan_id": name}, "walked")
+            gate: Step = ("transfer", {"key": 900 + 6 * world + number}, {"error": "wrong key"})
+            rows += episode(f"a{world}{number}", f"w{world}", [show, walk] if number % 2 else [walk])
+            rows += episode(f"g{world}{number}", f"w{world}", [gate])
+    return chain_over(rows, threshold=0.5)
+
+
+def test_what_no_recording_opposes_or_shows_is_told_of_no_other_world() -> None:
+    chain = kennels()
+    there: Step = ("show_loan", {"loan_id": "Rexiz"}, {"loan_id": "Rexiz", "due": 9})
+    denied: Step = ("show_loan", {"loan_id": "Bobby"}, {"error": "no dog called Bobby"})
+    assert ask(chain, "nobody's", "transfer", key=921).unanswered
+    assert after(chain, "w3", [denied], "transfer", key=921).content == {"error": "wrong key"}
+    assert ask(chain, "nobody's", "renew_loan", loan_id="Bobby").unanswered
+    assert after(chain, "w3", [denied], "renew_loan", loan_id="Bobby").unanswered
+    assert after(chain, "nobody's", [there], "renew_loan", loan_id="Rexiz").content == "walked"
+
+
+@pytest.mark.parametrize(("said", "contested"), [("ABAB", True), ("AABB", False), ("AAAA", False)])
+def test_recordings_contradict_unless_a_change_at_one_time_explains_them(said: str, contested: bool) -> None:
+    base, row = Base(), ("loan", value_key("L1"))
+    for at, due in enumerate(said):
+        shown = Fact("loan", "L1", {"due": due}, True)
+        base.add(RecordedCalls(f"e{at}", "w", (), at), [shown], lambda out: out, is_first=True)
+    assert base.is_contested("w", row) is contested
+
+
+def test_a_write_that_went_well_in_some_recordings_of_one_state_is_unanswered() -> None:
+    rows = [
+        row
+        for number, said in enumerate(["done", {"error": "not permitted"}] * 2)
+        for row in episode(f"e{number}", "w1", [("renew_loan", {"loan_id": "L-1"}, said)])
+    ]
+    assert ask(chain_over(rows, threshold=0.5), "w1", "renew_loan", loan_id="L-1").unanswered

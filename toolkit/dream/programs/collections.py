@@ -85,7 +85,7 @@ class RecordedCalls(NamedTuple):
     id: str
     world: str
     steps: tuple[SeenStep, ...]
-    number: int = 0  # its place among all recorded episodes: a newer one tells how its world is now
+    number: float = 0  # its place or time: a newer one has a higher one, and tells how its world is now
 
 
 def is_record(collection: str) -> bool:

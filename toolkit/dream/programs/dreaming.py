@@ -20,7 +20,9 @@ from dreamgym_kit.dream.programs.values import (
     UNKNOWN,
     SeenStep,
     at_path,
+    figure,
     is_clock,
+    leaves,
     value_key,
 )
 from dreamgym_kit.serialization import JsonValue
@@ -30,6 +32,9 @@ _FEW = 1  # recorded calls: a branch grown for one may be an accident, and is me
 _DECLARED = 0.97  # confidence in a program that a person wrote and no recording contradicts
 EVERYWHERE = "everywhere"
 """The kind of an answer that other worlds gave; its confidence comes from their agreement."""
+_OF_RECORDS = ("row", "nested", "find")  # answers of these kinds rest on certain records alone
+_DAY = re.compile(r"\d{4}-\d\d|\d\d?:\d\d")
+_DENIES = re.compile(r"(?i)\b(no|none|nothing|unknown|not found|not exist)\b")
 _CHANGED = ":changed"
 """Suffix of the kind of an answer that depends on a record changed in this episode."""
 
@@ -111,7 +116,10 @@ class ProgramEpisode:
         )
         written = frozenset(write for write, _ in self.state.line)
         self.proposed = [
-            one._replace(writes=written if one.rows else frozenset()) for one in proposals if one is not None
+            one._replace(writes=written if one.rows else frozenset())
+            for one in proposals
+            if one is not None
+            and (tool in self.model.writes or not self.state.open or self._stands(tool, args, one))
         ]
         proposed = max(self.proposed, key=lambda one: self._confidence(tool, one), default=None)
         if proposed is None or proposed.kind.startswith("view:"):
@@ -134,8 +142,8 @@ class ProgramEpisode:
         model, state = self.model, self.state
         scope = model.scope(state, step.tool, step.args)
         facts = model.collections.facts(step)
-        if step.tool in model.writes and not step.ok and confidence is not None:
-            self._doubt(step, scope, confidence)
+        if not step.ok:
+            self._failed(step, scope, confidence)
         if step.tool in model.writes and step.ok and not model.tools[step.tool].heard.issuperset(step.args):
             state.written.append((step.tool, model.things(step.tool, step.args), frozenset()))
             self.unseen(step.tool, step.args)  # an argument that no recording has: what it does is unknown
@@ -152,6 +160,7 @@ class ProgramEpisode:
                 self.asked.add(fact.row)
                 if confidence is None:
                     state.put(fact.collection, fact.key, fact.fields, fact.whole)
+                    state.shown.add(fact.row)
                 elif state.at(fact.row) is None:
                     state.put(fact.collection, fact.key, fact.fields, fact.whole, confidence)
         model.note(state, step)
@@ -170,6 +179,18 @@ class ProgramEpisode:
                     self.state.put(collection, key, new, whole=False, confidence=confidence)
                     self._forget_lists({collection})
 
+    def _failed(self, step: SeenStep, scope: Scope, confidence: float | None) -> None:
+        """A call failed: a write may have ended all the same, a read may say that there is no such thing."""
+        if self.model.is_open(step):
+            things, state = self.model.things(step.tool, step.args), self.state
+            state.open.append((step.tool, things, self.unseen(step.tool, step.args)))
+            state.written.append((step.tool, things, frozenset()))
+            state.shown.clear()
+        elif step.tool in self.model.writes and confidence is not None:
+            self._doubt(step, scope, confidence)
+        elif not step.writes and _DENIES.search(" ".join(map(str, leaves(step.out)))):
+            self.state.denied |= self.model.things(step.tool, step.args)
+
     def _doubt(self, step: SeenStep, scope: Scope, confidence: float) -> None:
         """Cap the confidence of records that a write would have changed, if its refusal was simulated."""
         state, program = self.state, self.model.tools[step.tool]
@@ -181,13 +202,13 @@ class ProgramEpisode:
                 row = (collection, value_key(key))
                 state.confidence[row] = min(state.confidence.get(row, 1.0), confidence)
 
-    def unseen(self, tool: str, args: Mapping[str, JsonValue]) -> None:
-        """A call whose answer nobody saw: what a write may have changed is not known any more."""
+    def unseen(self, tool: str, args: Mapping[str, JsonValue]) -> frozenset[RowKey]:
+        """A call whose answer nobody saw: what a write may have changed is unknown. Returns what it keeps."""
         model, state = self.model, self.state
         if tool not in model.writes:
-            return
+            return frozenset()
         scope, program = model.scope(state, tool, args), model.tools[tool]
-        document = model.collections.documents.get(tool)
+        document, kept = model.collections.documents.get(tool), set()
         state.broken = True
         state.tainted |= set(program.inserts) | ({document.collection} if document else set())
         for prefix, (collection, key) in scope.rows.items():
@@ -202,10 +223,13 @@ class ProgramEpisode:
             if answered or changes or (effect is None and collection.startswith(VIEW)):
                 state.put(collection, key, UNKNOWN, whole=False)
                 self._forget_lists({collection})
+            elif effect is not None:
+                kept.add((collection, value_key(key)))
         for view, (_, changed) in program.views.items():
             if changed:
                 self._forget(view)
         state.count[tool] += 1
+        return frozenset(kept)
 
     # -- answers
 
@@ -232,14 +256,31 @@ class ProgramEpisode:
                 return Proposed(True, asked.out, asked.kind, asked.rows)
         return None if tool in collections.lists else self._by_tree(program, tool, scope, "read", args)
 
+    def _stands(self, tool: str, args: Mapping[str, JsonValue], proposed: Proposed) -> bool:
+        """Whether no write that nobody saw end can have changed what a read answers."""
+        kind, view = re.split("[:|]", proposed.kind)[0], (VIEW + tool, value_key(args_key(args)))
+        rows = proposed.rows if kind in _OF_RECORDS and proposed.rows else (view,)
+        if self.state.shown.issuperset(rows):
+            return True
+        records = [record for row in proposed.rows if isinstance(record := self.state.at(row), dict)]
+        named = {value_key(one) for value in (records, args) for one in leaves(value)}
+        for write, things, keeps in self.state.open:
+            program = self.model.tools[write]
+            kept, changed = program.views.get(VIEW + tool, (0, 0))
+            if (kept > 1 and not changed) or (kind != "list" and keeps.issuperset(proposed.rows or "?")):
+                continue
+            apart = kind == "read" and args and not are_related(f"{write} {' '.join(program.heard)}", tool)
+            if not things.isdisjoint(named) or not (apart or kind in _OF_RECORDS):
+                return False
+        return True
+
     def _confidence(self, tool: str, proposed: Proposed) -> float:
         confidence = proposed.share
         if tool in self.model.declared and "|" in proposed.kind:  # not what is repeated from reads
             confidence = min(confidence, _DECLARED)
         elif self.trust is not None and proposed.kind != EVERYWHERE:
             confidence = self.trust.confidence(tool, proposed.kind, confidence, proposed.writes)
-        known = self.state.confidence
-        return min([confidence, *(known[row] for row in proposed.rows if row in known)])
+        return min([confidence, *map(self.state.sure_of, proposed.rows)])
 
     def _of_environment(
         self, program: ToolProgram, tool: str, args: Mapping[str, JsonValue], scope: Scope
@@ -400,6 +441,11 @@ class ProgramEpisode:
         says = program.says.get(form)
         if says is None:
             return None
+        always_refused = not any(went_well for went_well, _ in program.says)
+        if always_refused and (tool, self.state.world) not in self.model.recorded_in:
+            return None  # no success shows what it looks at
+        if form[0] and kind == "write" and self._names_nothing_known(program, tool, args, scope):
+            return None
         ambiguous = len(leaf.counts) > 1 or len(program.says) > 1
         if not form[0] and ambiguous and not has_grounds(program.tree, scope):
             return None
@@ -407,7 +453,7 @@ class ProgramEpisode:
         if out is UNKNOWN or self._breaks_a_law(program, form, scope):
             return None
         if (
-            form[0]
+            (form[0] or always_refused)
             and not program.unread.isdisjoint(args)
             and self.model.things(tool, args) not in program.given
         ):
@@ -420,6 +466,23 @@ class ProgramEpisode:
         )
         outcome = "ok" if form[0] else "fail"
         return Proposed(form[0], out, f"{kind}|{outcome}|{str(form[1])[:40]}", (), share)
+
+    def _names_nothing_known(
+        self, program: ToolProgram, tool: str, args: Mapping[str, JsonValue], scope: Scope
+    ) -> bool:
+        """Whether a write names a thing that is known to be absent, or that nothing in this world shows."""
+        denied = {name for name, value in args.items() if value_key(value) in self.state.denied}
+        if denied or scope.absent() - program.blind:
+            return True
+        if any(self.state.world == world for world, _ in self.model.base.told):
+            return False
+        unheard = {name for name in args if not scope.heard.get(f"args.{name}", True)}
+        return any(  # amounts and times name no thing
+            (figure(args[name]) is None and not _DAY.match(str(args[name])))
+            or (tool, name) in self.model.collections.arg_refs
+            or name.lower().endswith(("id", "no", "number", "key"))
+            for name in unheard - program.choices.keys() - program.blind
+        )
 
     def _untried(
         self, program: ToolProgram, kind: str, tool: str, args: Mapping[str, JsonValue], scope: Scope

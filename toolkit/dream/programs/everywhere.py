@@ -51,7 +51,7 @@ def constant_answers(episodes: Iterable[RecordedCalls], writes: frozenset[str]) 
         if len(answers) == 1:
             ((answer, (said, _)),) = answers.items()
             told[tool][args] = said
-            different[tool].add(answer)
+            different[tool] |= {answer} if said[0] else set()  # a refusal alone tells of no other world
     return {
         tool: Everywhere(told[tool], agreed[tool], count)
         for tool, count in shared.items()

@@ -189,8 +189,6 @@ class _Followed:
                 self.dream.changed(entry.answer.changes, entry.answer.confidence)
             return
         self.dream.observe(step, None if entry.answer.source in _REAL else entry.answer.confidence)
-        if entry.effect.changes_environment and entry.answer.timed_out:  # it may be done all the same
-            self.dream.unseen(step.tool, step.args)
         self.dream.changed(entry.answer.changes, entry.answer.confidence)
 
 
@@ -238,10 +236,11 @@ def learn(
 
 
 def seen_calls(
-    episode: RecordedEpisode, parameters: Mapping[str, Parameters], number: int = 0
+    episode: RecordedEpisode, parameters: Mapping[str, Parameters], number: float = 0
 ) -> RecordedCalls:
     """A recorded episode as programs see it; of two episodes, the one with the higher `number` is newer."""
     steps = (step_of(step, _defaults(parameters, step.tool)) for step in episode.steps)
+    number = number if episode.at is None else episode.at
     return RecordedCalls(episode.id, episode.world, tuple(steps), number)
 
 

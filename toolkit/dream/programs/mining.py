@@ -33,7 +33,7 @@ from dreamgym_kit.dream.programs.effects import (
 from dreamgym_kit.dream.programs.environment_fields import ENVIRONMENT, FIELD, VALUE, are_related
 from dreamgym_kit.dream.programs.everywhere import constant_answers
 from dreamgym_kit.dream.programs.forms import MadeUp, Program
-from dreamgym_kit.dream.programs.model import NUMBERED, CounterValue, Model, outcome_form
+from dreamgym_kit.dream.programs.model import NUMBERED, CounterValue, Model, OutcomeForm, outcome_form
 from dreamgym_kit.dream.programs.queries import Listing, learn_query
 from dreamgym_kit.dream.programs.records import Base, WorldState
 from dreamgym_kit.dream.programs.scope import Parameters, Scope
@@ -46,6 +46,7 @@ from dreamgym_kit.dream.programs.values import (
     at_path,
     is_code,
     is_key,
+    is_left_open,
     is_scalar,
     is_thing,
     leaves,
@@ -142,20 +143,19 @@ class _Miner:
         facts = self.model.collections.facts
         self.facts = {id(step): facts(step) for one in self.everything for step in one.steps}
         self.heard: dict[tuple[str, ValueKey], set[str]] = defaultdict(set)
-        for episode in self.everything:
-            for step in episode.steps:
-                for value in [*leaves(step.out), *(leaves(step.args) if step.ok else ())]:
-                    if is_thing(value):
-                        self.heard[episode.world, value_key(value)].add(episode.id)
 
     def mine(self, watch: Callable[[float], None]) -> Model:
         if self.found:
             self.model.take(self.found)
         self._learn_wraps()
+        self.model.recorded_in = {(step.tool, one.world) for one in self.everything for step in one.steps}
         if self.found:
+            self._hear()
             self.model.base = self._base(_PASSES)
             return self.model
         self._learn_counters()
+        self._learn_upsets()
+        self._hear()
         self.model.everywhere = constant_answers(self.everything, self.model.writes)
         for number in range(_PASSES):
             watch(number / _PASSES)
@@ -182,7 +182,8 @@ class _Miner:
                 for of, name in (*self.model.collections.arg_refs, *self.model.collections.arg_fields)
                 if of == tool
             }
-            calls = [step for one in self.episodes for step in one.steps if step.tool == tool and step.ok]
+            every = [step for one in self.episodes for step in one.steps if step.tool == tool]
+            calls = [step for step in every if step.ok]
             names = is_code if tool in self.model.writes else is_thing  # a read's arguments say what of
             program.unread = frozenset(
                 name
@@ -192,7 +193,7 @@ class _Miner:
                 and not (tool not in self.model.writes and self._never_matters(tool, name))
             )
             program.given = (
-                {self.model.things(tool, step.args) for step in calls} if program.unread else set()
+                {self.model.things(tool, step.args) for step in calls or every} if program.unread else set()
             )
 
     def _never_matters(self, tool: str, name: str) -> bool:
@@ -211,6 +212,37 @@ class _Miner:
         for episode in [*self.episodes, *self.everything]:  # a crawl's answers are often empty
             for step in episode.steps:
                 self.model.tools[step.tool].wraps.setdefault(step.ok, step.wrap)
+
+    def _hear(self) -> None:
+        """The things that answers and successful calls named, up to a failed write that may have acted."""
+        for episode in self.everything:
+            for step in episode.steps:
+                for value in [*leaves(step.out), *(leaves(step.args) if step.ok else ())]:
+                    if is_thing(value):
+                        self.heard[episode.world, value_key(value)].add(episode.id)
+                if self.model.is_open(step):
+                    break  # what comes later may be of another world
+
+    def _learn_upsets(self) -> None:
+        """Failures of writes after which one question had another answer, nothing else being written."""
+        upset: set[tuple[str, str, OutcomeForm]] = set()  # with the read that shows it
+        restless: set[str] = set()  # reads whose answers change by themselves
+        for episode in self.episodes:
+            told: dict[tuple[str, ValueKey], tuple[ValueKey, set[tuple[str, OutcomeForm]]]] = {}
+            for step in episode.steps:
+                if step.tool not in self.model.writes:
+                    asked, said = (step.tool, value_key(step.args)), value_key([step.ok, step.out])
+                    before, failures = told.get(asked, (said, set()))
+                    if before != said:
+                        upset |= {(step.tool, *one) for one in failures}
+                        restless |= set() if failures else {step.tool}
+                    told[asked] = said, set()
+                elif step.ok:
+                    told.clear()
+                for _, failures in told.values() if step.tool in self.model.writes else ():
+                    failures.add((step.tool, outcome_form(step)))
+        for read, tool, form in upset:
+            self.model.tools[tool].upsets |= frozenset() if read in restless else {form}
 
     def _learn_counters(self) -> None:
         """Ids in the answers of writes that count up by one, within an episode and from one start a world."""
@@ -256,21 +288,23 @@ class _Miner:
             told = _Beginning(self.model, base, episode) if number else None
             wrote = False
             for step in episode.steps:
+                if self.model.is_open(step):
+                    break  # what comes later may be of another world
                 if step.tool in self.model.writes:
                     wrote = wrote or step.ok
                     if told is not None and step.ok:
                         told.write(step)
                         kept = told.of_start(step, self.facts[id(step)])
                         kept = [fact for fact in kept if fact.collection.startswith(ENVIRONMENT)]
-                        base.add(episode.world, episode.id, kept, step.wrap, is_first=False)
+                        base.add(episode, kept, step.wrap, is_first=False)
                     continue
                 facts = self.facts[id(step)]
                 if told is not None:
                     start = told.of_start(step, facts)
-                    base.add(episode.world, episode.id, start, step.wrap, is_first=not wrote)
+                    base.add(episode, start, step.wrap, is_first=not wrote)
                     told.state.observe(facts)
                 elif not wrote:
-                    base.add(episode.world, episode.id, facts, step.wrap, is_first=True)
+                    base.add(episode, facts, step.wrap, is_first=True)
         self._find_whole_lists(base)
         return base
 
@@ -281,7 +315,7 @@ class _Miner:
             for episode in self.everything:
                 for step in episode.steps:
                     if step.tool in self.model.writes:
-                        if step.ok:
+                        if step.ok or self.model.is_open(step):
                             break
                     elif (
                         step.tool == tool
@@ -395,6 +429,8 @@ class _Miner:
         mined, writes = self.model.tools[tool], tool in self.model.writes
         mined.heard = frozenset(name for call in calls for name in call.step.args)
         mined.choices = _choices([call.step.args for call in calls])
+        absent = Counter(name for call in calls if call.step.ok for name in call.scope.absent())
+        mined.blind = frozenset(name for name, count in absent.items() if count > 1)
         if not writes:
             listings = [
                 Listing(call.scope, call.step.ok, call.step.out, call.step.args, call.episode.world)
@@ -517,7 +553,10 @@ class _Walk:
         for place, step in enumerate(self.episode.steps):
             writes = step.tool in self.model.writes
             scope = self.model.scope(self.state, step.tool, step.args)
-            self.found.calls[step.tool].append(_Call(scope, step, self.episode))
+            if not is_left_open(step):
+                self.found.calls[step.tool].append(_Call(scope, step, self.episode))
+            if self.model.is_open(step):
+                return  # nobody knows what it did
             facts = self.found.facts[id(step)]
             for fact in facts if not writes else ():
                 self._seen(place, fact)

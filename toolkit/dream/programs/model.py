@@ -34,6 +34,7 @@ from dreamgym_kit.dream.programs.values import (
     SeenStep,
     ValueKey,
     has_digits,
+    is_left_open,
     is_number,
     is_scalar,
     is_thing,
@@ -79,6 +80,8 @@ class ToolProgram:
         choices: of arguments that have a few values, these.
         unread: arguments that name things but that the mined program never reads, such as a code.
         given: values of these arguments in successful calls, with the other things that the call named.
+        blind: arguments by which successful calls named things that were known to be absent.
+        upsets: forms of its failures after which recordings show another answer than before.
     """
 
     tree: Tree | None = None
@@ -94,6 +97,8 @@ class ToolProgram:
     choices: Mapping[str, frozenset[ValueKey]] = field(default_factory=dict)
     unread: frozenset[str] = frozenset()
     given: set[frozenset[ValueKey]] = field(default_factory=set)
+    blind: frozenset[str] = frozenset()
+    upsets: frozenset[OutcomeForm] = frozenset()
 
     def accounts_for(self, args: Mapping[str, JsonValue]) -> bool:
         """Whether recorded calls had these arguments, and these values of those that have a few."""
@@ -144,6 +149,8 @@ class Model:
         self.everywhere: dict[str, Everywhere] = {}
         self.declared: frozenset[str] = frozenset()  # tools whose programs a person wrote
         self.base = Base()
+        self.recorded_in: set[tuple[str, str]] = set()
+        """Tools, each with a world that it was recorded in."""
         self.sequences: set[tuple[str, str]] = set()
         """Pairs of writes recorded one after the other on the same thing."""
 
@@ -163,6 +170,11 @@ class Model:
         choices = self.tools[tool].choices
         named = (value for name, value in args.items() if name not in choices)
         return frozenset(value_key(value) for value in named if is_thing(value))
+
+    def is_open(self, step: SeenStep) -> bool:
+        """Whether a write failed, and may have changed records all the same."""
+        failed = step.writes and not step.ok
+        return failed and (is_left_open(step) or outcome_form(step) in self.tools[step.tool].upsets)
 
     def followed(
         self, state: WorldState, tool: str, args: Mapping[str, JsonValue], scope: Scope
@@ -378,7 +390,10 @@ class Model:
 
     def note(self, state: WorldState, step: SeenStep) -> None:
         """A call was made; what comes later may rest on it."""
-        state.heard.update(value_key(value) for value in leaves(step.out) if is_thing(value))
+        said = [*leaves(step.out), *(leaves(step.args) if step.ok else ())]
+        heard = {value_key(value) for value in said if is_thing(value)}
+        state.heard |= heard
+        state.denied -= heard if step.ok else set()
         if step.tool not in self.writes:
             return
         if not step.ok:

@@ -406,8 +406,8 @@ def ask(query: Query, state: WorldState, scope: Scope, args: Mapping[str, JsonVa
         row, record, _ = found.rows[0]
         key = record.get(state.collections.key_fields[query.collection])
         return QueryAnswer(key, "find", (row,))
-    if query.collection in state.tainted:
-        return None
+    if query.collection in state.tainted or None in map(state.at, state.rows_of(query.collection)):
+        return None  # there may be others, or nobody knows what one has become
     return _selected(query, found, scope, args, filtered=bool(filters))
 
 

@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dreamgym_kit.dream.observed import Wrap
-from dreamgym_kit.dream.programs.collections import VIEW, WHOLE, Collections, Fact, RowKey
+from dreamgym_kit.dream.programs.collections import VIEW, WHOLE, Collections, Fact, RecordedCalls, RowKey
 from dreamgym_kit.dream.programs.values import GONE, UNKNOWN, ValueKey, same, value_key
 from dreamgym_kit.serialization import JsonValue
+
+_CONTESTED = 0.45  # confidence at most where recordings contradict each other
 
 
 class BaseFact(NamedTuple):
@@ -17,6 +19,7 @@ class BaseFact(NamedTuple):
     key: JsonValue
     fields: Mapping[str, Any]
     whole: bool
+    at: float  # its place or time: of two sights the higher one is newer
     is_first: bool  # whether the episode had written nothing at all
 
 
@@ -29,6 +32,7 @@ class Base:
     def __init__(self, heard: Mapping[tuple[str, ValueKey], set[str]] | None = None) -> None:
         self.told: dict[tuple[str, str], dict[RowKey, list[BaseFact]]] = defaultdict(dict)
         """By (world, collection)."""
+        self._contested: dict[tuple[str, RowKey], bool] = {}
         self._merged: dict[tuple[str, RowKey], dict[str, Any] | None] = {}
         self._having: dict[tuple[str, str], dict[str, dict[ValueKey, dict[RowKey, None]]]] = {}
         self.wraps: dict[tuple[str, RowKey], Wrap] = {}
@@ -37,15 +41,15 @@ class Base:
         """By (world, collection), the episodes that read a complete list of it."""
         self.heard = heard or {}
 
-    def add(self, world: str, episode: str, facts: Sequence[Fact], wrap: Wrap, *, is_first: bool) -> None:
+    def add(self, of: RecordedCalls, facts: Sequence[Fact], wrap: Wrap, *, is_first: bool) -> None:
         """An episode was told this; newer episodes come later."""
         for fact in facts:
             if fact.collection.startswith(VIEW):
-                self.wraps[world, fact.row] = wrap
-            told = BaseFact(episode, fact.key, fact.fields, fact.whole, is_first)
-            self.told[world, fact.collection].setdefault(fact.row, []).append(told)
-            self._merged.pop((world, fact.row), None)
-            for field, rows in self._having.get((world, fact.collection), {}).items():
+                self.wraps[of.world, fact.row] = wrap
+            told = BaseFact(of.id, fact.key, fact.fields, fact.whole, of.number, is_first)
+            self.told[of.world, fact.collection].setdefault(fact.row, []).append(told)
+            self._merged.pop((of.world, fact.row), None)
+            for field, rows in self._having.get((of.world, fact.collection), {}).items():
                 if field in fact.fields:
                     rows.setdefault(value_key(fact.fields[field]), {})[fact.row] = None
 
@@ -59,6 +63,17 @@ class Base:
         if (world, row) not in self._merged:
             self._merged[world, row] = _merged(told)
         return self._merged[world, row]
+
+    def is_contested(self, world: str, row: RowKey) -> bool:
+        """Whether sights of a record as the world begins contradict each other.
+
+        A change at one time is no contradiction: all sights from then on say the same.
+        """
+        if (world, row) not in self._contested:
+            first = [one for one in self.told.get((world, row[0]), {}).get(row, ()) if one.is_first]
+            fields = {name for one in first for name in one.fields} if len(first) > 1 else ()
+            self._contested[world, row] = any(_has_two_values(first, field) for field in fields)
+        return self._contested[world, row]
 
     def having(self, world: str, collection: str, field: str, value: JsonValue) -> list[RowKey]:
         """The records that were told with this value of a field."""
@@ -87,6 +102,12 @@ def _merged(told: Sequence[BaseFact]) -> dict[str, Any] | None:
     return got
 
 
+def _has_two_values(told: Sequence[BaseFact], field: str) -> bool:
+    sights = [(one.at, value_key(one.fields[field])) for one in told if field in one.fields]
+    others = [at for at, value in sights if value != sights[-1][1]]
+    return bool(others) and max(others) >= min(at for at, value in sights if value == sights[-1][1])
+
+
 class WorldState:
     """One episode's world: what the base says, and what was read and done since.
 
@@ -97,6 +118,9 @@ class WorldState:
         line: those writes in their order.
         written: those writes, each with the things that it named and the records with a known change.
         refused: the writes that failed, each with the things that it named.
+        open: the writes that nobody saw end, each with its things and the records that it keeps anyway.
+        shown: the records that real answers showed since the last of these.
+        denied: the things of which an answer said that there are none such.
         heard: the things that this episode's answers named.
         made: records made in this episode.
         lost: keys and names of deleted records.
@@ -118,6 +142,9 @@ class WorldState:
         self.written: list[tuple[str, frozenset[ValueKey], frozenset[RowKey]]] = []
         self.refused: list[tuple[str, frozenset[ValueKey]]] = []
         self.heard: set[ValueKey] = set()
+        self.open: list[tuple[str, frozenset[ValueKey], frozenset[RowKey]]] = []
+        self.shown: set[RowKey] = set()
+        self.denied: set[ValueKey] = set()
         self.broken = False  # a write was not understood: recordings of this line of writes are no proof
         self._known: dict[RowKey, dict[str, Any] | None] = {}
         self._by_field: dict[tuple[str, str], dict[ValueKey, JsonValue]] = {}
@@ -133,6 +160,11 @@ class WorldState:
         if row not in self._known:
             self._known[row] = self.base.row(self.world, row, self.without)
         return self._known[row]
+
+    def sure_of(self, row: RowKey) -> float:
+        """How sure it is what a record is, 0..1, apart from how an answer is made of it."""
+        contested = row not in self.changed and self.base.is_contested(self.world, row)
+        return self.confidence.get(row, _CONTESTED if contested else 1.0)
 
     def put(
         self, collection: str, key: JsonValue, fields: Any, whole: bool, confidence: float | None = None

@@ -97,6 +97,11 @@ class Scope(dict[str, Any]):
         """A new value of that form; UNKNOWN where none may be made up."""
         return UNKNOWN if self.maker is None else self.maker(like)
 
+    def absent(self) -> set[str]:
+        """The arguments that name a record which is known not to be there."""
+        gone = (prefix for prefix in self.rows if self.get(f"{prefix}?") is False)
+        return {prefix.rpartition("<args.")[2][:-1] for prefix in gone if "<args." in prefix}
+
     def names_of(self, value: object) -> list[str]:
         """The names that have this value."""
         if self._parent is not None:

@@ -18,8 +18,13 @@ _TOKEN = re.compile(r"[A-Za-z0-9_#@+\-]+(?:[.:][A-Za-z0-9_#@+\-]+)*|\s+|.", re.D
 _TIME = re.compile(r"\d{4}-\d\d-\d\d|\d\d?:\d\d")
 CLOCK = re.compile(r"(\d{4}-\d\d-\d\d[T ])?\d\d?:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?")
 _WITH_DIGITS = re.compile(r"\w*\d[\w.\-]*")
+_LEFT_OPEN = re.compile(
+    r"(?i)time[d-]?[ -]?out|no answer|bad gateway|service unavailable|(http|status|error)\W{0,3}50[24]\b"
+    r"|connection ?(error|was|reset|aborted|closed|lost)|(read|write|network|protocol|transport) ?error"
+)
 _EXACT = 2**53  # whole numbers from which on floats leave some out
 _SMALL = 0.001  # numbers below it are compared by their first digits
+_MAX_SAID = 600  # characters of a failure that is searched for signs of a broken connection
 _MAX_MASKED = 160  # characters of a text that tells forms apart
 
 
@@ -51,6 +56,12 @@ class SeenStep(NamedTuple):
     out: JsonValue
     writes: bool
     wrap: Wrap
+
+
+def is_left_open(step: SeenStep) -> bool:
+    """Whether a write failed without its tool's own answer: it may have been done all the same."""
+    said = " ".join(map(str, leaves(step.out))) if step.writes and not step.ok else ""
+    return len(said) < _MAX_SAID and _LEFT_OPEN.search(said) is not None
 
 
 def step_of(step: HistoryStep, defaults: Mapping[str, JsonValue]) -> SeenStep:
@@ -178,29 +189,4 @@ def _normal(value: JsonValue) -> JsonValue:
     return {name: _normal(item) for name, item in value.items()}
 
 
-__all__ = [
-    "CLOCK",
-    "GONE",
-    "UNKNOWN",
-    "Sign",
-    "SeenStep",
-    "ValueKey",
-    "at_path",
-    "decimal_places",
-    "figure",
-    "has_digits",
-    "is_clock",
-    "is_code",
-    "is_key",
-    "is_number",
-    "is_scalar",
-    "is_thing",
-    "known",
-    "leaves",
-    "same",
-    "shape_of",
-    "step_of",
-    "tokens",
-    "value_key",
-    "without_defaults",
-]
+__all__ = ["decimal_places", "figure", "is_key", "is_number", "is_scalar"]  # imported, and meant for others
