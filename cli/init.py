@@ -322,12 +322,12 @@ def _show(
         say(fold(f" ? {asked} schemas and task texts. Then add to {file.name}:", indent=3))
         say("".join(f"     {one_line(line)}\n" for line in served.lines).rstrip("\n"))
     say(f"\n Written: {file}")
-    tasks = settings.tasks or _TASKS
+    tasks, guesses = settings.tasks or _TASKS, any(spec.source == "guessed" for spec in facts.every())
     if first is not None:
         say(f" Written: {first}")
     steps = [
-        ("Correct", file.name, "the guessed effects: a dry run rests on them"),
-        *([("Ask", tasks, "what your agent is to do, one line a task")] if first is not None else []),
+        *([("Correct", file.name, "the guessed effects: a dry run rests on them")] if guesses else []),
+        *([("Edit", tasks, "what your agent is to do, one task per line")] if first is not None else []),
         ("Check", "dreamgym-kit doctor", "what is still missing"),
         ("Record", "dreamgym-kit record", "real calls for dreams to answer from"),
         ("Dream", "dreamgym-kit simulate", "no real tool runs"),

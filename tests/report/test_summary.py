@@ -116,6 +116,8 @@ def test_what_was_presumed_does_not_rest_on_recordings_and_the_line_tells_what_d
     assert summary.to_json()["coverage"]["presumed"] == 2
     only = summarize([episode("a", transitions=(sure[0],))], DREAM)
     assert format_coverage(only) == "100% of 1 call answered from recordings: 1 recorded"
+    many = summarize([episode("a", transitions=(sure[0],) * 1200)], DREAM)
+    assert format_coverage(many).startswith("100% of 1,200 calls answered")
 
 
 def test_a_real_call_in_a_dream_fails_the_run_and_in_a_recording_it_is_the_purpose() -> None:

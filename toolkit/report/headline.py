@@ -213,7 +213,7 @@ def format_coverage(summary: RunMetrics) -> str:
     parts = [f"{count} {source}" for source, count in came.items() if count]
     parts += [f"{summary.presumed} of these presumed"] if summary.presumed else []
     parts += [f"{summary.abstentions} unanswered"] if summary.abstentions else []
-    calls = f"{dreamt} call{'s'[: dreamt != 1]}"
+    calls = format_count(dreamt, "call")
     source = f"recordings{' and rules' if rules else ''}"
     text = f"{whole_percent(summary.grounded)}% of {calls} answered from {source}"
     text += f": {', '.join(parts)}" if parts else ""
