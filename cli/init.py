@@ -49,8 +49,6 @@ Update = Annotated[bool, options.option("--update", "Add missing tools to dreamg
 Confirm = Annotated[
     bool, options.option("--confirm", "Mark every guessed effect in dreamgym.toml as confirmed.")
 ]
-
-
 AllSettings = Annotated[
     bool, options.option("--all-settings", f"Write {_REFERENCE}, which lists and explains every setting.")
 ]
@@ -143,12 +141,7 @@ def _agreed(served: "AgentModel") -> bool:
 
 
 def _write(
-    file: Path,
-    settings: "Settings",
-    facts: "GraphInspection",
-    served: "AgentModel | None",
-    *,
-    as_json: bool,
+    file: Path, settings: "Settings", facts: "GraphInspection", served: "AgentModel | None", *, as_json: bool
 ) -> None:
     from dreamgym_kit.rollout.atomic_files import write_atomically
     from dreamgym_kit.rollout.tool_lock import LOCK_FILE, write_lock

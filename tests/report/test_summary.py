@@ -9,7 +9,14 @@ from each_row import each_row
 
 from dreamgym_kit.report.comparing import compared, render_comparison
 from dreamgym_kit.report.documents import junit, markdown
-from dreamgym_kit.report.headline import causes, format_coverage, format_faults, format_findings, headline
+from dreamgym_kit.report.headline import (
+    causes,
+    format_changes,
+    format_coverage,
+    format_faults,
+    format_findings,
+    headline,
+)
 from dreamgym_kit.report.metrics import TrustPoint
 from dreamgym_kit.report.percent import format_interval, format_points
 from dreamgym_kit.report.summary import RunMetrics, curve_from_json, summarize
@@ -100,6 +107,12 @@ def test_trust_leaves_out_what_was_not_dreamt() -> None:
     assert (summary.weakest.name, summary.weakest.grounded, summary.weakest.dreamt) == ("track", 1, 3)
     assert summary.abstentions == 1
     assert summary.real_calls == 0
+
+
+def test_a_write_without_an_answer_is_no_simulated_side_effect() -> None:
+    steps = (step(1, "pay", Effect.WRITE, Source.RECORDED), step(2, "pay", Effect.WRITE, Source.UNANSWERED))
+    assert format_changes(summarize([episode("a", transitions=steps)], DREAM)) == "simulated: pay 1"
+    assert format_changes(summarize([episode("a", transitions=steps[1:])], DREAM)) == "none"
 
 
 def test_what_was_presumed_does_not_rest_on_recordings_and_the_line_tells_what_does() -> None:
