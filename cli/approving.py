@@ -151,11 +151,9 @@ def _typed(over: Callable[[], bool]) -> str | None:
 
 def _forget_what_was_typed() -> None:
     """What was typed before the question is no answer to it."""
-    if not sys.stdin.isatty():
-        return
     import termios
 
-    with suppress(termios.error):
+    with suppress(termios.error, OSError):  # no terminal
         termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
 

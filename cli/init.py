@@ -49,8 +49,6 @@ Update = Annotated[bool, options.option("--update", "Add missing tools to dreamg
 Confirm = Annotated[
     bool, options.option("--confirm", "Mark every guessed effect in dreamgym.toml as confirmed.")
 ]
-
-
 AllSettings = Annotated[
     bool, options.option("--all-settings", f"Write {_REFERENCE}, which lists and explains every setting.")
 ]
@@ -143,12 +141,7 @@ def _agreed(served: "AgentModel") -> bool:
 
 
 def _write(
-    file: Path,
-    settings: "Settings",
-    facts: "GraphInspection",
-    served: "AgentModel | None",
-    *,
-    as_json: bool,
+    file: Path, settings: "Settings", facts: "GraphInspection", served: "AgentModel | None", *, as_json: bool
 ) -> None:
     from dreamgym_kit.rollout.atomic_files import write_atomically
     from dreamgym_kit.rollout.tool_lock import LOCK_FILE, write_lock
@@ -322,12 +315,12 @@ def _show(
         say(fold(f" ? {asked} schemas and task texts. Then add to {file.name}:", indent=3))
         say("".join(f"     {one_line(line)}\n" for line in served.lines).rstrip("\n"))
     say(f"\n Written: {file}")
-    tasks = settings.tasks or _TASKS
+    tasks, guesses = settings.tasks or _TASKS, any(spec.source == "guessed" for spec in facts.every())
     if first is not None:
         say(f" Written: {first}")
     steps = [
-        ("Correct", file.name, "the guessed effects: a dry run rests on them"),
-        *([("Ask", tasks, "what your agent is to do, one line a task")] if first is not None else []),
+        *([("Correct", file.name, "the guessed effects: a dry run rests on them")] if guesses else []),
+        *([("Edit", tasks, "what your agent is to do, one task per line")] if first is not None else []),
         ("Check", "dreamgym-kit doctor", "what is still missing"),
         ("Record", "dreamgym-kit record", "real calls for dreams to answer from"),
         ("Dream", "dreamgym-kit simulate", "no real tool runs"),

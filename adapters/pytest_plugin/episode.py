@@ -16,7 +16,7 @@ from dreamgym_kit.report.episode import shown, shown_call
 from dreamgym_kit.report.sanitize import clean
 from dreamgym_kit.rollout.journal import episode_to_record
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Effect, Episode, Finding, ToolSpec, Transition, Verdict
+from dreamgym_kit.types import Effect, Episode, Finding, Source, ToolSpec, Transition, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,7 @@ class Step:
 
     def __str__(self) -> str:
         outcome = f"error: {clean(self.error)}" if self.error is not None else shown(self.answer)
+        outcome = "no answer" if self.source == Source.UNANSWERED else outcome
         return f"{self.number} {self.call} -> {outcome}  [{self.effect.value}, {self.source}]"
 
     @property

@@ -35,6 +35,7 @@ def test_init_writes_it_and_a_changed_agent_is_refused_until_it_is_updated(recor
     assert run(*BASE, CI="true").returncode != 2
     assert run("init", "--confirm").returncode == 0
     assert lock.read_text().count('decided_by = "user"') == 3
+    assert " Correct " not in run("init", "--update").stdout  # no guess is left
 
 
 @pytest.mark.slow

@@ -76,9 +76,9 @@ def test_thirty_tools_are_readable_at_80_columns_and_every_step_works(folder: Pa
     assert " 30 tools found:\n" in said
     assert {name for name in projects.THIRTY if f" {name}?" in said} == set(projects.THIRTY)
     steps = dict(re.findall(r"^ ([A-Z][a-z]+) +(\S.*?)   ", said, re.MULTILINE))
-    assert list(steps) == ["Correct", "Ask", "Check", "Record", "Dream"]
+    assert list(steps) == ["Correct", "Edit", "Check", "Record", "Dream"]
     assert (folder / steps["Correct"]).is_file()
-    assert (folder / steps["Ask"]).is_file()
+    assert (folder / steps["Edit"]).is_file()
     checked = typed(steps["Check"], 2)  # nothing is recorded yet
     assert "30 guessed: 12 read, 9 write, 9 destructive" in checked
     listed = typed("dreamgym-kit doctor --tools", 2)

@@ -149,9 +149,5 @@ def test_a_function_that_waits_within_an_async_generator_is_named_for_a_librarys
     async def graph() -> None:
         await asyncio.create_task(library["task"]())
 
-    async def kit() -> None:
-        async with loaded():
-            pass
-
-    asyncio.run(kit())
+    asyncio.run(loaded().__aenter__())
     assert found[0].line.endswith(" in graph")

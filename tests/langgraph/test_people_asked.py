@@ -105,39 +105,30 @@ def test_no_rule_and_no_model_answers_past_a_question(project: Any) -> None:
     assert (episode.verdict, episode.stop) == (Verdict.INCONCLUSIVE, "abstained")
 
 
-def test_a_question_that_got_no_reply_while_recording_is_asked_in_the_dream_and_no_rule_answers_past_it(
+def test_a_question_without_a_reply_while_recording_is_asked_in_the_dream_and_no_rule_answers_past_it(
     project: Any,
 ) -> None:
     """Else rules mined from calls that needed no approval would approve this one."""
     buffer = MemoryStore()
-    for order in ("o1", "o2", "o3", "o4"):
-        graph = f"{project.write(SMALL_ORDERS.format(order=order))}"
-        recorded(graph, buffer, tasks([]))
+    for order in ("o1", "o2", "o3", "big"):
         project.enter()
-    graph = f"{project.write(SMALL_ORDERS.format(order='big'))}"
-    (real,) = recorded(graph, buffer, tasks([]))
+        (real,) = recorded(graph := agent(project, SOME_ASK, order=order), buffer, tasks([]))
     assert (real.verdict, real.stop, real.transitions) == (Verdict.INCONCLUSIVE, "interrupted", ())
     (again,) = dreamt(graph, buffer, tasks([]))
     assert (again.verdict, again.stop, again.reason) == (real.verdict, real.stop, real.reason)
     (replied,) = dreamt(graph, buffer, tasks(["yes"]))
     assert "never recorded with the reply 'yes'" in replied.reason
     project.enter()
-    (other,) = dreamt(f"{project.write(SMALL_ORDERS.format(order='bigger'))}", buffer, tasks(["yes"]))
+    (other,) = dreamt(agent(project, SOME_ASK, order="bigger"), buffer, tasks(["yes"]))
     assert (other.verdict, other.stop) == (Verdict.INCONCLUSIVE, "abstained")
 
 
-SMALL_ORDERS = '''
-    from langgraph.checkpoint.memory import InMemorySaver
-    from langgraph.types import interrupt
-
+SOME_ASK = '''
     @tool
     def give_refund(order_id: str) -> str:
         """Refund an order."""
-        if order_id.startswith("big") and interrupt("approve?") != "yes":
-            return "declined"
-        return f"refunded {{order_id}}"
+        return asks_a_person("approve?") if ORDER.startswith("big") else f"refunded {order_id}"
 
-    TURNS = [[("give_refund", {{"order_id": {order!r}}})], "Done."]
     graph = create_agent(ScriptedModelDouble(turns=TURNS), [give_refund], checkpointer=InMemorySaver())
 '''
 

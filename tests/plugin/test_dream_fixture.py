@@ -41,6 +41,7 @@ def test_without_a_cassette_the_test_fails_and_says_how_to_record(project, run, 
             "get_order(order_id='o1') is not in the cassette: get_order was never recorded",
             "cassettes/test_orders/test_cancels.jsonl does not exist*REAL tools:",
             '  pytest "test_orders.py::test_cancels" --dream-record=once',
+            "1 get_order(order_id='o1') -> no answer  [[]read, unanswered]",
         ]
     )
     assert touched() == []

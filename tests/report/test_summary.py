@@ -9,7 +9,14 @@ from each_row import each_row
 
 from dreamgym_kit.report.comparing import compared, render_comparison
 from dreamgym_kit.report.documents import junit, markdown
-from dreamgym_kit.report.headline import causes, format_coverage, format_faults, format_findings, headline
+from dreamgym_kit.report.headline import (
+    causes,
+    format_changes,
+    format_coverage,
+    format_faults,
+    format_findings,
+    headline,
+)
 from dreamgym_kit.report.metrics import TrustPoint
 from dreamgym_kit.report.percent import format_interval, format_points
 from dreamgym_kit.report.summary import RunMetrics, curve_from_json, summarize
@@ -102,6 +109,12 @@ def test_trust_leaves_out_what_was_not_dreamt() -> None:
     assert summary.real_calls == 0
 
 
+def test_a_write_without_an_answer_is_no_simulated_side_effect() -> None:
+    steps = (step(1, "pay", Effect.WRITE, Source.RECORDED), step(2, "pay", Effect.WRITE, Source.UNANSWERED))
+    assert format_changes(summarize([episode("a", transitions=steps)], DREAM)) == "simulated: pay 1"
+    assert format_changes(summarize([episode("a", transitions=steps[1:])], DREAM)) == "none"
+
+
 def test_what_was_presumed_does_not_rest_on_recordings_and_the_line_tells_what_does() -> None:
     recorded, composed = Source.RECORDED, Source.DERIVED
     sure = [step(1, "track", source=recorded), step(2, "track", source=composed)]
@@ -116,6 +129,8 @@ def test_what_was_presumed_does_not_rest_on_recordings_and_the_line_tells_what_d
     assert summary.to_json()["coverage"]["presumed"] == 2
     only = summarize([episode("a", transitions=(sure[0],))], DREAM)
     assert format_coverage(only) == "100% of 1 call answered from recordings: 1 recorded"
+    many = summarize([episode("a", transitions=(sure[0],) * 1200)], DREAM)
+    assert format_coverage(many).startswith("100% of 1,200 calls answered")
 
 
 def test_a_real_call_in_a_dream_fails_the_run_and_in_a_recording_it_is_the_purpose() -> None:

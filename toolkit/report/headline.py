@@ -187,11 +187,12 @@ def format_real(summary: RunMetrics) -> str:
 
 
 def format_changes(summary: RunMetrics) -> str:
-    """Format the agent's (simulated) changes, destructive ones first."""
-    changing = [tool for tool in summary.tools if tool.effect.changes_environment and tool.calls]
+    """Format the agent's (simulated) changes that were answered, destructive ones first."""
+    answered = {tool.name: tool.calls - tool.sources.get(Source.UNANSWERED, 0) for tool in summary.tools}
+    changing = [tool for tool in summary.tools if tool.effect.changes_environment and answered[tool.name]]
     if not changing:
         return f"none{' but these' if summary.executed else ''}"
-    named = _listed([f"{one_line(tool.name)} {tool.calls}" for tool in changing], " tools")
+    named = _listed([f"{one_line(tool.name)} {answered[tool.name]}" for tool in changing], " tools")
     wrong = sum(tool.wrong for tool in changing)
     made = "made" if summary.recorded else "simulated"
     return f"{made}: {named}" + (f"; {wrong} of these wrong" if wrong else "")
@@ -225,9 +226,8 @@ def format_coverage(summary: RunMetrics) -> str:
     parts = [f"{count} {source}" for source, count in came.items() if count]
     parts += [f"{summary.presumed} of these presumed"] if summary.presumed else []
     parts += [f"{summary.abstentions} unanswered"] if summary.abstentions else []
-    calls = f"{dreamt} call{'s'[: dreamt != 1]}"
     source = f"recordings{' and rules' if rules else ''}"
-    text = f"{whole_percent(summary.grounded)}% of {calls} answered from {source}"
+    text = f"{whole_percent(summary.grounded)}% of {format_count(dreamt, 'call')} answered from {source}"
     text += f": {', '.join(parts)}" if parts else ""
     weakest = summary.weakest
     if weakest is not None:
