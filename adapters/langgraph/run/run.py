@@ -27,7 +27,7 @@ from dreamgym_kit.adapters.langgraph.run.directory import (
 )
 from dreamgym_kit.adapters.langgraph.run.experiences import servers_watched
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest, name_of, tasks_of
-from dreamgym_kit.adapters.langgraph.run.setup import Run, gated_process, prepared
+from dreamgym_kit.adapters.langgraph.run.setup import AnswerSources, Run, gated_process, prepared
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.grading import DISAGREE
 from dreamgym_kit.dream.imagined.experience import ImaginedExperience
@@ -143,12 +143,7 @@ async def run(
             switch.cancel(format_executed([call for _, call in tally.executed]), code=ExitCode.EXECUTED)
         at_once = append_executed(journal, switch, heard)
         await made.find_answers(stack, directory)
-        sources, policy, seed = made.sources, made.policy, settings.simulate.seed
-        if isinstance(sources.recorded, ChainedExperience):
-            sources.recorded.programs.watch = partial(_watch_mining, heard, switch, [0])
-            if settings.workers.elsewhere:  # they find what is kept then, and do not each mine it
-                with suppress(asyncio.CancelledError):  # the run is stopped then, and begins no episode
-                    sources.recorded.prepare(settings.tenant)
+        sources, policy, seed = _watched(made, heard, switch), made.policy, settings.simulate.seed
         tally.charge("calibration", sources.spend)
         label = request.label if request.label is not None else directory.manifest.run
         _tell_start(heard, request, tasks, directory, journal, sources.imagined)
@@ -245,6 +240,17 @@ def _kernel_heard(mode: Mode) -> list[str]:
     if mode is Mode.DREAM:
         listen(take)
     return noted
+
+
+def _watched(made: Run, events: EventSink, switch: StopSwitch) -> AnswerSources:
+    """The run's sources; mining is watched, and done before workers begin, which find it kept."""
+    recorded = made.sources.recorded
+    if isinstance(recorded, ChainedExperience):
+        recorded.programs.watch = partial(_watch_mining, events, switch, [0])
+        if made.request.settings.workers.elsewhere:
+            with suppress(asyncio.CancelledError):  # the run is stopped then, and begins no episode
+                recorded.prepare(made.request.settings.tenant)
+    return made.sources
 
 
 def _watch_mining(

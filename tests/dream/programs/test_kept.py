@@ -90,12 +90,6 @@ def test_a_damaged_or_foreign_file_is_mined_anew_and_replaced(tmp_path: Path, se
     assert kept.path.read_bytes() == whole
 
 
-def test_a_folder_that_cannot_be_written_costs_the_search_alone(tmp_path: Path, searched) -> None:
-    (tmp_path / "file").touch()
-    kept = ProgramFile(tmp_path / "file" / "b.programs")
-    assert told(learn(EPISODES, specs(), kept=kept)) == told(learn(EPISODES, specs()))
-
-
 def test_a_stopped_mining_keeps_nothing_and_stops_the_run(tmp_path: Path) -> None:
     kept, switch = ProgramFile(tmp_path / "b.programs"), StopSwitch()
     switch.request("SIGINT")
