@@ -9,7 +9,7 @@ from dreamgym_kit.dream.observed import Wrap
 from dreamgym_kit.dream.programs.collections import VIEW, WHOLE, Document, Projection, RowKey, args_key
 from dreamgym_kit.dream.programs.effects import Assign, Effect, Keep
 from dreamgym_kit.dream.programs.environment_fields import ENVIRONMENT, FIELD, VALUE, are_related, made_of
-from dreamgym_kit.dream.programs.model import Model, OutcomeForm, ToolProgram, most_common
+from dreamgym_kit.dream.programs.model import Model, OutcomeForm, ToolProgram, made_up_places, most_common
 from dreamgym_kit.dream.programs.queries import Find, ask
 from dreamgym_kit.dream.programs.records import WorldState
 from dreamgym_kit.dream.programs.scope import Scope
@@ -477,10 +477,9 @@ class ProgramEpisode:
         if any(self.state.world == world for world, _ in self.model.base.told):
             return False
         unheard = {name for name in args if not scope.heard.get(f"args.{name}", True)}
-        return any(  # amounts and times name no thing
-            (figure(args[name]) is None and not _DAY.match(str(args[name])))
-            or (tool, name) in self.model.collections.arg_refs
-            or name.lower().endswith(("id", "no", "number", "key"))
+        makes = program.inserts or made_up_places(program)  # a new thing, that has what it is given
+        return any(
+            (tool, name) in self.model.collections.arg_refs or (not makes and _may_be_a_key(name, args[name]))
             for name in unheard - program.choices.keys() - program.blind
         )
 
@@ -549,6 +548,13 @@ def _becomes(effect: Effect | None, value: Any, scope: Scope) -> Any:
     if isinstance(effect, Assign):
         return effect.fields[VALUE](scope.child({"old": value}))
     return value if isinstance(effect, Keep) else UNKNOWN
+
+
+def _may_be_a_key(name: str, value: JsonValue) -> bool:
+    """Whether an argument may name a thing: it is neither an amount nor a time."""
+    return (figure(value) is None and not _DAY.match(str(value))) or name.lower().endswith(
+        ("id", "no", "key")
+    )
 
 
 def _as_it_is(out: JsonValue) -> JsonValue:
