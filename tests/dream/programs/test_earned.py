@@ -167,7 +167,7 @@ def test_what_no_recording_opposes_or_shows_is_told_of_no_other_world() -> None:
 def test_recordings_contradict_unless_a_change_at_one_time_explains_them(said: str, contested: bool) -> None:
     base, row = Base(), ("loan", value_key("L1"))
     for at, due in enumerate(said):
-        shown = Fact("loan", "L1", {"due": due}, True)
+        shown = Fact.of("loan", "L1", {"due": due}, whole=True)
         base.add(RecordedCalls(f"e{at}", "w", (), at), [shown], lambda out: out, is_first=True)
     assert base.is_contested("w", row) is contested
 
