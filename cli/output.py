@@ -69,7 +69,9 @@ def say_steps(*steps: tuple[str, str, str]) -> None:
 
 def can_ask() -> bool:
     """Whether a person can be asked: at a terminal, and not in CI, which may have one that nobody reads."""
-    return sys.stdin.isatty() and not os.environ.get("CI")
+    from dreamgym_kit.settings.load import in_ci
+
+    return sys.stdin.isatty() and not in_ci()
 
 
 def columns() -> int:

@@ -158,9 +158,9 @@ def own_systems(project: Path) -> Callable[[], None]:
 
 @pytest.fixture(scope="session")
 def environment() -> dict[str, str]:
-    """The environment of a user: none of our variables, no colour, no terminal."""
+    """The environment of a user: none of our variables, no colour, no terminal, no CI."""
     ours = ("DREAMGYM_", "DESK_", "NO_COLOR", "FORCE_COLOR", "COLUMNS")
-    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours) and name != "CI"}
 
 
 @pytest.fixture(scope="session")

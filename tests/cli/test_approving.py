@@ -38,6 +38,7 @@ class TerminalDouble:
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[TerminalDouble]:
     made = TerminalDouble()
+    monkeypatch.delenv("CI", raising=False)  # there nobody is asked
     monkeypatch.setattr("sys.stdin", made.stdin)
     monkeypatch.setattr(approving, "tell", made.tell)
     forget = approving._forget_what_was_typed

@@ -72,6 +72,7 @@ def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
                 "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
                 "COLUMNS": "100",
                 "BROWSER": "true",
+                "CI": "",  # there nobody is asked
             },
             capture_output=True,
             text=True,

@@ -30,6 +30,11 @@ PREFIX = "DREAMGYM_"
 _MAX_BYTES = 2**20
 
 
+def in_ci() -> bool:
+    """Whether this runs in continuous integration: nobody is asked there, and no project is written into."""
+    return os.environ.get("CI", "").lower() not in ("", "0", "false")
+
+
 def find_settings(start: Path) -> Path | None:
     """Find the nearest `dreamgym.toml` at or above a folder (or a file's folder)."""
     here = start.absolute()

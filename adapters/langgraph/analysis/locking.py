@@ -1,6 +1,5 @@
 """A graph's line-up as `dreamgym.lock` has it, and where that file stands."""
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from dreamgym_kit.rollout.tool_lock import (
     read_lock,
     tool_digest,
 )
+from dreamgym_kit.settings.load import in_ci
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.types import Effect, Episode, ToolSpec
 
@@ -109,11 +109,6 @@ def confirmed_in_lock(
         and line.decided_by is DecidedBy.USER
         and (line.digest, line.effect) == (tool.digest, tool.effect)
     )
-
-
-def in_ci() -> bool:
-    """Whether this runs in continuous integration, where nothing is written into a project."""
-    return os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 
 class LockWatch:
