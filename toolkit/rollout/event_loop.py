@@ -74,7 +74,6 @@ def _without_refusals(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) 
 PER_LANE = 4  # parallel tool calls of one model answer
 MOST = 256
 _PREFIX = "dreamgym-tool"  # of thread names
-_SETTLE_S = 0.2
 
 
 @contextmanager
@@ -117,11 +116,11 @@ def _pool(size: int) -> ThreadPoolExecutor:
     return pool
 
 
-def busy_threads() -> int:
-    """Count tool threads of ended runs that are still busy after a moment."""
+def busy_threads(settle_s: float = 0.2) -> int:
+    """Count tool threads of ended runs that are still busy after `settle_s` seconds."""
     held = [thread for thread in threading.enumerate() if thread.name.startswith(_PREFIX)]
     for thread in held:
-        thread.join(_SETTLE_S / len(held))
+        thread.join(settle_s / len(held))
     return sum(thread.is_alive() for thread in held)
 
 
