@@ -323,10 +323,8 @@ def _ignoring(rows: Sequence[Unanswered]) -> Iterator[AnswerStep]:
 def _recording(rows: Sequence[Unanswered], summary: RunMetrics) -> Iterator[AnswerStep]:
     for tool in dict.fromkeys(row.tool for row in rows):
         mine = [row for row in rows if row.tool == tool]
-        tasks, calls = (
-            dict.fromkeys(task for row in mine for task in row.tasks),
-            sum(row.calls for row in mine),
-        )
+        tasks = dict.fromkeys(task for row in mine for task in row.tasks)
+        calls = sum(row.calls for row in mine)
         some = len(tasks) < len(summary.tasks) and len(tasks) <= _SELECTED and all(map(selectable, tasks))
         more = f" and {calls - 1:,} more" if calls > 1 else ""
         args = ", ".join(f"{name}={value!r}" for name, value in mine[0].args.items())
@@ -349,8 +347,10 @@ def _crawling(rows: Sequence[Unanswered], summary: RunMetrics) -> Iterator[Answe
         at = crawl.index("--tasks")
         del crawl[at : at + 2]
     for world, calls in worlds.items():
+        if one_line(world) != world:
+            continue  # it cannot be typed
         command = shlex.join([*crawl, "--environment", world])
-        yield AnswerStep(calls, f"Crawl {one_line(world)} (answers {calls:,}):", (command,))
+        yield AnswerStep(calls, f"Crawl {world} (answers {calls:,}):", (command,))
 
 
 def fidelity_point(summary: RunMetrics) -> TrustPoint | None:

@@ -286,8 +286,8 @@ def select_tasks(tasks: Sequence[Task], expression: str) -> list[Task]:
 
 
 def selectable(name: str) -> bool:
-    """Return whether a task's ID can be used in an expression."""
-    return _PIECES.fullmatch(name) is not None and name.casefold() not in _OPERATORS
+    """Return whether a task's ID can be typed in an expression."""
+    return bool(_PIECES.fullmatch(name)) and name.isprintable() and name.casefold() not in _OPERATORS
 
 
 class _Expression:

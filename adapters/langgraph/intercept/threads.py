@@ -60,9 +60,11 @@ def kept_for_later(work: Work) -> Work:
 
 
 def left_behind() -> list[Any]:
-    """The callables that episodes left to be done: at exit, by a signal, in a thread that still runs."""
+    """What episodes left to be done at exit, by a signal or in a thread; once, and not to a later run."""
     later = [one.real for reference in _LATER if (one := reference()) is not None and not one.done]
     begun = [(thread, vars(thread).get("function") or target) for thread, target in _BEGUN.items()]  # a Timer
+    _LATER.clear()
+    _BEGUN.clear()
     return [*later, *(target for thread, target in begun if thread.is_alive())]
 
 
