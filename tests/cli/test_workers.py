@@ -24,9 +24,12 @@ def told(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 
 def without_its_name(report: dict[str, Any]) -> dict[str, Any]:
-    """A report but for what no two runs share: its run's name, and times."""
+    """A report but for what no two runs share: its run's name, times, and what was typed."""
     spent = {**report["manifest"]["spent"], "seconds": 0}
-    report = {**report, "manifest": {**report["manifest"], "run": "", "directory": "", "spent": spent}}
+    report = {
+        **report,
+        "manifest": {**report["manifest"], "run": "", "directory": "", "record": "", "spent": spent},
+    }
     return {**report, "cost": {**report["cost"], "seconds": 0}}
 
 

@@ -23,6 +23,7 @@ from dreamgym_kit.dream.observed import answer_of, failed, observation, opened
 from dreamgym_kit.dream.programs.collections import VIEW, WHOLE
 from dreamgym_kit.dream.programs.dreaming import ProgramEpisode
 from dreamgym_kit.dream.programs.effects import Assign, Delete, Keep
+from dreamgym_kit.dream.programs.environment_fields import FIELD
 from dreamgym_kit.dream.programs.experience import ProgramTracker
 from dreamgym_kit.dream.programs.model import ToolProgram, made_up_places
 from dreamgym_kit.dream.programs.values import UNKNOWN, SeenStep, same, value_key
@@ -311,8 +312,9 @@ class ConsistencyCheck:
 
 
 def changing_fields(program: ToolProgram | None) -> frozenset[str]:
-    """The fields that a tool was seen to change; empty where it may change others as well."""
-    effects = list(program.effects.values()) if program is not None else []
+    """The fields of records that a tool was seen to change; empty where it may change others as well."""
+    given = program.effects if program is not None else {}
+    effects = [effect for of, effect in given.items() if not of.startswith(FIELD)]
     if any(effect is None or isinstance(effect, Delete) for effect in effects):
         return frozenset()
     assigned = [effect for effect in effects if isinstance(effect, Assign)]

@@ -442,9 +442,11 @@ class ProgramEpisode:
         if says is None:
             return None
         always_refused = not any(went_well for went_well, _ in program.says)
-        if always_refused and (tool, self.state.world) not in self.model.recorded_in:
+        if tool in self.model.declared:
+            pass  # a person wrote what it looks at
+        elif always_refused and (tool, self.state.world) not in self.model.recorded_in:
             return None  # no success shows what it looks at
-        if form[0] and kind == "write" and self._names_nothing_known(program, tool, args, scope):
+        elif form[0] and kind == "write" and self._names_nothing_known(program, tool, args, scope):
             return None
         ambiguous = len(leaf.counts) > 1 or len(program.says) > 1
         if not form[0] and ambiguous and not has_grounds(program.tree, scope):
