@@ -127,12 +127,12 @@ def _program(tool: dict[str, Any]) -> str:
     needed = [name for name in args if name in tool["args"].get("required", ())]
     names = [name for name in args if name.endswith("id")]
     fields = ", ".join(f'"{name}": Get("args.{name}")' for name in args if name not in names)
-    told = ", ".join(f'"{name}": Get("args.{name}")' for name in needed if name != "id")
+    given = ", ".join(f'"{name}": Get("args.{name}")' for name in needed if name != "id")
     entity = f'Get("args.{names[0]}")' if names else 'MadeUp("N100042")'
     made = f"[inserts]\nid = 'Insert(Get(\"result.id\"), {{{fields}}}, [], 1)'"
     if names:
         made = f"[updates]\n\"{names[0]}<args.{names[0]}>\" = 'Assign({{{fields}}}, [], None, 1)'"
-    answer = f'MakeRecord({{"id": {entity}, {told}}})'
+    answer = f'MakeRecord({{"id": {entity}, {given}}})'
     return (
         f"arguments = {args}\nwrites = true\ndecides = '\"ok\"'\n[outcomes.ok]\nanswer = '{answer}'\n{made}\n"
     )

@@ -173,7 +173,7 @@ PROBES: tuple[Probe, ...] = (
            _c("get_balance", account="acc-06"), twin=_c("get_balance", account="acc-06")),
     _probe("who is oldest after one left", "clinic", _c("remove_patient", patient_id=112),
            _c("list_longest_waits"), twin=_c("list_longest_waits")),
-    # a write that failed, and was done all the same
+    # a write that reported a failure and took effect
     _probe("a list after a time-out", "invoices", LATE, PAID, twin=(LATE, NEXT_INVOICE)),
     _probe("a count after a time-out", "invoices", LATE, _c("count_payments"), twin=_c("count_payments")),
     _probe("there is none, after a time-out", "invoices", LATE, _c("get_payment", payment_id="pay-012"),

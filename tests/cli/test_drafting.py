@@ -21,10 +21,10 @@ SAID = {
 def content(body):
     """The draft of the tool that is asked about; "ready" for the first question."""
     asked = body["messages"][-1]["content"]
-    told = asked.rpartition(" tool\n")[2].partition("\n")[0]
-    if not told.startswith("{"):
+    tool = asked.rpartition(" tool\n")[2].partition("\n")[0]
+    if not tool.startswith("{"):
         return "ready"
-    return json.dumps({"reasoning": "", "file": SAID[json.loads(told)["name"]]})
+    return json.dumps({"reasoning": "", "file": SAID[json.loads(tool)["name"]]})
 
 
 @pytest.fixture

@@ -267,9 +267,9 @@ def test_openapi_documents_say_what_imagined_answers_look_like(run, project, fic
     document = {"paths": {"/books/{book_id}": {"get": {"operationId": "findBook", "responses": answers}}}}
     (project / "library.json").write_text(json.dumps(document))
     (project / "dreamgym.toml").write_text('openapi = ["library.json"]\n' + SETTINGS.format(url=fiction.url))
-    told = [{"tool": "find_book", "args": {"book_id": "B7"}, "answer": {"id": "B7"}}]
+    facts = [{"tool": "find_book", "args": {"book_id": "B7"}, "answer": {"id": "B7"}}]
     fiction.spoil = lambda question, reply: (
-        reply | {"facts": told} if "cannot be used" not in fiction.heard else reply
+        reply | {"facts": facts} if "cannot be used" not in fiction.heard else reply
     )
     run("simulate", "--imagine", "-k", "look")
     assert fiction.questions == ["entities", "entities"]

@@ -70,6 +70,7 @@ def version_of(package: str) -> str:
 def test_each_needed_name_that_is_missing_refuses_to_start(
     one: Foreign, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    uninstall()  # another test may have left the gate in
     check_foreign_names()
     removed(monkeypatch, one)
     with pytest.raises(UserError) as refused:

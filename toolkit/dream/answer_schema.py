@@ -133,7 +133,7 @@ def read_document(path: Path) -> Mapping[str, Any]:
         raise UserError(
             f"{path}: an OpenAPI document has paths, this has none. Correct `openapi` in the settings"
         )
-    return document  # type: ignore[no-any-return]
+    return _at(document)
 
 
 def _operations(
@@ -200,7 +200,7 @@ def _letters(name: str) -> str:
 
 
 def _at(value: Any, *names: str) -> Mapping[str, Any]:
-    """The object at a path; an empty one where there is none: the document is someone else's."""
+    """Return the object at a path, or an empty one: a document may have any form."""
     for name in names:
         value = value.get(name) if isinstance(value, Mapping) else None
     return value if isinstance(value, Mapping) else {}

@@ -117,9 +117,7 @@ class KnownFacts:
         if answer.source is not Source.MODEL or not answer.changes:  # else it said all that it changes
             before = {thing: dict(fields) for thing, fields in self.fields.items()}
             self._doubt(call, named | {record.thing[1] for record in told}, given)
-            if (
-                answer.source is Source.IMAGINED and answer.changes
-            ):  # it said so too; lists may change all the same
+            if answer.source is Source.IMAGINED and answer.changes:  # its changes are known, except in lists
                 self.fields = {thing: before[thing] | fields for thing, fields in self.fields.items()}
         self.views = {at: view for at, view in self.views.items() if at[0][1] not in named}
         for thing in new:

@@ -30,12 +30,7 @@ from dreamgym_kit.dream.programs import notation
 from dreamgym_kit.dream.programs.conditions import Condition
 from dreamgym_kit.dream.programs.forms import Program
 from dreamgym_kit.dream.programs.model import ToolProgram
-from dreamgym_kit.dream.programs.rules_files import (
-    ToolRules,
-    as_file,
-    read_text,
-    without_parts,
-)
+from dreamgym_kit.dream.programs.rules_files import ToolRules, as_file, read_text, without_parts
 from dreamgym_kit.dream.programs.scope import RESULT, Scope
 from dreamgym_kit.dream.programs.trees import Tree, TreeNode
 from dreamgym_kit.dream.programs.trust import MadeUpNames
@@ -348,7 +343,7 @@ class ProgramDraft:
         content: Any = fact
         draft = cls(tool, content["file"], tuple(content["dropped"]))
         try:
-            draft.rules  # noqa: B018  read once, so that no call meets the error
+            read_text(Path(f"{tool}.toml"), draft.file)  # now, so that no call meets the error
         except UserError as error:
             return cls(tool, "", (str(error),))
         return draft

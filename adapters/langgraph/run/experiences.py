@@ -28,11 +28,7 @@ from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import ChatEndpoint, ExperienceModel, HybridQuery, Situation, TransitionStore
 from dreamgym_kit.replay.retrieval import question_text
 from dreamgym_kit.rollout.budgets import BudgetedEndpoint, RunAccount, RunBudget
-from dreamgym_kit.rollout.environment_files import (
-    EnvironmentFile,
-    environments_folder,
-    facts_path,
-)
+from dreamgym_kit.rollout.environment_files import EnvironmentFile, environments_folder, facts_path
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.routing.router import Mode
 from dreamgym_kit.settings.load import rules_folder

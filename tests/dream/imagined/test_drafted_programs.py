@@ -54,7 +54,7 @@ READS = {
 
 
 class ScriptedModelDouble:
-    """Drafts what it is told to, and answers calls from a table."""
+    """Returns given drafts, and answers calls from a table."""
 
     def __init__(self, *drafts: object) -> None:
         self.drafts, self.asked = list(drafts), []
@@ -127,8 +127,8 @@ def test_malformed_draft_costs_one_repair_and_the_run_asks_for_each_write(tmp_pa
     bad = DRAFT | {"file": 'decides = \'__import__("os").system("touch x")\''}
     model = ScriptedModelDouble(bad, bad)
     for _ in range(2):
-        *_, told = Run(tmp_path, model).episode(POOL, SEAT)
-        assert told.content == {"licence_id": "L-9", "product": "figma"}
+        *_, seat = Run(tmp_path, model).episode(POOL, SEAT)
+        assert seat.content == {"licence_id": "L-9", "product": "figma"}
     assert model.asked == ["get_pool", "draft", "draft", "assign_licence"]
     (kept,) = read_book((tmp_path / "drafted programs:0.json").read_bytes()).facts.values()
     assert (kept.content["file"], "unknown form '__import__" in kept.content["dropped"][0]) == ("", True)

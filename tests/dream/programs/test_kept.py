@@ -25,7 +25,7 @@ from tests.dream.programs.test_programs import UNRECORDED, Asked
 EPISODES = [*recorded(range(6)), crawl()]
 
 
-def told(programs: Programs) -> list[Any]:
+def mined_text(programs: Programs) -> list[Any]:
     """What the programs say of calls on orders that no recording wrote to."""
     said: list[Any] = []
     for key in UNRECORDED[:2]:
@@ -54,7 +54,7 @@ def test_programs_are_searched_for_once_and_answer_alike_from_the_file(tmp_path:
     searched.clear()
     again = learn(EPISODES, specs(), kept=kept)
     assert searched == []
-    assert told(again) == told(first) == told(learn(EPISODES, specs()))
+    assert mined_text(again) == mined_text(first) == mined_text(learn(EPISODES, specs()))
     assert again.trust.counts == first.trust.counts
 
 
@@ -76,7 +76,7 @@ def test_what_was_mined_of_other_recordings_or_tools_or_by_another_version_is_no
 @pytest.mark.parametrize("what", ["one letter", "foreign form", "wrong parts"])
 def test_a_damaged_or_foreign_file_is_mined_anew_and_replaced(tmp_path: Path, searched, what: str) -> None:
     kept = ProgramFile(tmp_path / "b.programs")
-    before = told(learn(EPISODES, specs(), kept=kept))
+    before = mined_text(learn(EPISODES, specs(), kept=kept))
     whole = kept.path.read_bytes()
     digest = json.loads(whole.split(b"\n")[1])[0]
     if what in ("foreign form", "wrong parts"):  # with a checksum that fits
@@ -85,7 +85,7 @@ def test_a_damaged_or_foreign_file_is_mined_anew_and_replaced(tmp_path: Path, se
     else:
         kept.path.write_bytes(whole.replace(b"open", b"shut", 1))
     searched.clear()
-    assert told(learn(EPISODES, specs(), kept=kept)) == before
+    assert mined_text(learn(EPISODES, specs(), kept=kept)) == before
     assert searched
     assert kept.path.read_bytes() == whole
 
@@ -102,7 +102,7 @@ def test_a_stopped_mining_keeps_nothing_and_stops_the_run(tmp_path: Path) -> Non
 
 
 class _Events:
-    """Notes what it is told."""
+    """Collects the reported shares."""
 
     def __init__(self) -> None:
         self.shares: list[float] = []
@@ -112,7 +112,7 @@ class _Events:
         self.shares.append(facts["share"])
 
 
-def test_progress_is_told_after_five_seconds_and_only_goes_up() -> None:
+def test_progress_is_reported_after_five_seconds_and_only_goes_up() -> None:
     events, shares, said = _Events(), [], [0]
     learn(EPISODES, specs(), watch=shares.append)
     assert shares == sorted(shares)
@@ -151,7 +151,7 @@ def test_a_weaviate_buffer_gives_the_same_programs_and_keeps_them_too(tmp_path: 
                     searched.clear()
                     chain = chained_experience(store, settings, specs())
                     assert isinstance(chain, ChainedExperience)
-                    said.append(told(chain.programs.programs("default")))
+                    said.append(mined_text(chain.programs.programs("default")))
                     assert bool(searched) is searches
     assert all(one == said[0] for one in said)
     assert sum(one is not None for one, _ in said[0]) >= 3

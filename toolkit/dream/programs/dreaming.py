@@ -180,7 +180,7 @@ class ProgramEpisode:
                     self._forget_lists({collection})
 
     def _failed(self, step: SeenStep, scope: Scope, confidence: float | None) -> None:
-        """A call failed: a write may have ended all the same, a read may say that there is no such thing."""
+        """Keep what a failure shows: a write may have taken effect, a read may deny that a thing exists."""
         if self.model.is_open(step):
             things, state = self.model.things(step.tool, step.args), self.state
             state.open.append((step.tool, things, self.unseen(step.tool, step.args)))
@@ -442,11 +442,10 @@ class ProgramEpisode:
         if says is None:
             return None
         always_refused = not any(went_well for went_well, _ in program.says)
-        if tool in self.model.declared:
-            pass  # a person wrote what it looks at
-        elif always_refused and (tool, self.state.world) not in self.model.recorded_in:
+        is_mined = tool not in self.model.declared  # else a person wrote what it looks at
+        if is_mined and always_refused and (tool, self.state.world) not in self.model.recorded_in:
             return None  # no success shows what it looks at
-        elif form[0] and kind == "write" and self._names_nothing_known(program, tool, args, scope):
+        if is_mined and form[0] and kind == "write" and self._names_nothing_known(program, tool, args, scope):
             return None
         ambiguous = len(leaf.counts) > 1 or len(program.says) > 1
         if not form[0] and ambiguous and not has_grounds(program.tree, scope):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from dreamgym_kit.dream.faults import FaultKind, fault_kind, took_effect
 from dreamgym_kit.dream.matching import SecretUses
@@ -222,17 +222,29 @@ def learn(
     known = {name: spec.args_schema for name, spec in specs.items()}
     given = [MINER, measured, known, [(one.id, one.world, one.steps) for one in episodes]] if kept else []
     digest = hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()
-    try:
-        found, counts, calls = unpacked(kept.read(digest) if kept else None)
-        model, trust = mine(*seen, found=found), Trust(counts, calls)
-    except Exception:  # noqa: BLE001  nothing is kept, or a file from elsewhere fits its checksum alone
+    mined = _read(kept, digest, seen)
+    if mined is None:
         model = mine(*seen, watch=lambda part: watch(part / (1 + MININGS)))
         trust = measure(tried, *seen[1:], lambda done: watch((1 + done) / (1 + MININGS)))
         with suppress(KeyError, RecursionError):  # of another kind, or nested deeply: it is mined each time
             if kept is not None:
                 kept.write(digest, packed((model.found(), trust.counts, trust.calls)))
+        mined = model, trust
+    model, trust = mined
     model, rejected = _with_rules(model, rules or {}, teaching)
     return Programs(model, trust, rejected=rejected)
+
+
+def _read(kept: KeptPrograms | None, digest: str, seen: tuple[Any, ...]) -> tuple[Model, Trust] | None:
+    """Return what was kept; None if there is nothing, or it does not fit these recordings."""
+    stored = kept.read(digest) if kept is not None else None
+    if stored is None:
+        return None
+    try:
+        found, counts, calls = unpacked(stored)
+        return mine(*seen, found=found), Trust(counts, calls)
+    except Exception:  # noqa: BLE001  a foreign file may have a right checksum; it is replaced
+        return None
 
 
 def seen_calls(

@@ -172,7 +172,7 @@ class Model:
         return frozenset(value_key(value) for value in named if is_thing(value))
 
     def is_open(self, step: SeenStep) -> bool:
-        """Whether a write failed, and may have changed records all the same."""
+        """Whether a write reported a failure, but may have changed records."""
         failed = step.writes and not step.ok
         return failed and (is_left_open(step) or outcome_form(step) in self.tools[step.tool].upsets)
 
