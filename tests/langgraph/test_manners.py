@@ -13,6 +13,7 @@ from waiting import PATIENCE_S
 import dreamgym_kit
 from dreamgym_kit import Task
 from dreamgym_kit.adapters.langgraph.episode import runner as episodes
+from dreamgym_kit.adapters.langgraph.intercept.install import uninstall
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import RealCallBlocked
 from dreamgym_kit.rollout.events import read_events
@@ -157,7 +158,8 @@ def test_what_an_episode_left_that_acts_is_told_with_the_run_and_after_it_and_ne
     project: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hook, told = sys.excepthook, {}
-    for body in ("computes", "pays"):
+    for body in ("pays", "computes"):  # the second run does not name what the first one left
+        uninstall()
         project.enter()
         spec = project.write(dedent(LEAVES) + f"BODY = {body}\n")
         settings = parse_settings('[nodes.node]\neffect = "pure"\n[guard]\nallow_commands = ["true"]\n')
