@@ -1,5 +1,6 @@
-"""A double of a model that decides: it says what it is told to, and counts what it was asked."""
+"""Doubles of a model that decides: they return given replies and keep what they were asked."""
 
+import json
 from collections.abc import Callable, Iterable
 from math import log
 
@@ -20,6 +21,21 @@ class DecidingDouble:
         assert request.exact
         tokens = SampledTokens((1, 2, 3), (4,), (log(self._probability),), "double")
         return ChatReply(self._says(text), prompt_tokens=3, completion_tokens=1, tokens=tokens)
+
+
+class ScriptedChatDouble:
+    """Implements `interfaces.ChatEndpoint`; gives or raises its replies in order, then the last one."""
+
+    def __init__(self, *said: object) -> None:
+        self._said = list(said)
+        self.requests: list[ChatRequest] = []
+
+    async def chat(self, request: ChatRequest) -> ChatReply:
+        self.requests.append(request)
+        said = self._said[min(len(self.requests), len(self._said)) - 1]
+        if isinstance(said, Exception):
+            raise said
+        return ChatReply(said if isinstance(said, str) else json.dumps(said))
 
 
 def by_heart(lessons: Iterable[DecisionLesson]) -> Callable[[str], str]:

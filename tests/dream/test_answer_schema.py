@@ -5,11 +5,11 @@ import json
 import socket
 
 import pytest
+from deciding_double import ScriptedChatDouble
 from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.dream.answer_schema import AnswerSchema, documented, infer, read_document, schema_for
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.dream.observed import observation
@@ -138,15 +138,6 @@ def test_a_foreign_regular_expression_is_not_run() -> None:
 @each_row("schema", [{"type": 7}, {"enum": "x"}, {"title": "x" * 100_000}])
 def test_a_schema_that_is_none_declares_nothing(schema: dict) -> None:
     assert schema_for(tool(schema), ()) is None
-
-
-class ScriptedChatDouble:
-    def __init__(self, *said: str) -> None:
-        self._said, self.requests = list(said), []
-
-    async def chat(self, request: ChatRequest) -> ChatReply:
-        self.requests.append(request)
-        return ChatReply(self._said[min(len(self.requests), len(self._said)) - 1])
 
 
 def decided(**said: object) -> str:

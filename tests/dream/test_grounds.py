@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from deciding_double import ScriptedChatDouble
 
-from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.dream.chain import ChainedExperience, FallbackChain
 from dreamgym_kit.dream.faults import Fault, FaultKind, spoiled
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
@@ -27,18 +27,6 @@ from dreamgym_kit.types import (
 READS, WRITES = ("get_order", "list_orders", "get_ticket"), ("cancel_order", "set_note", "open_ticket")
 SPECS = {name: ToolSpec(name, Effect.READ) for name in READS}
 SPECS |= {name: ToolSpec(name, Effect.WRITE) for name in WRITES}
-
-
-class ScriptedChatDouble:
-    """Says its texts in order, the last one again and again; keeps what it was asked."""
-
-    def __init__(self, *said: str) -> None:
-        self._said = list(said)
-        self.requests: list[ChatRequest] = []
-
-    async def chat(self, request: ChatRequest) -> ChatReply:
-        self.requests.append(request)
-        return ChatReply(self._said[min(len(self.requests), len(self._said)) - 1])
 
 
 def decided(answer: object = None, **said: Any) -> str:

@@ -1,30 +1,13 @@
 """Two judges: the checker wins, the model stands beside it, disagreement is told."""
 
-import json
-
 import pytest
+from deciding_double import ScriptedChatDouble
 
-from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.dream.grading import judge_twice
 from dreamgym_kit.dream.judge import ModelJudge
 from dreamgym_kit.errors import EndpointError
 from dreamgym_kit.interfaces import Outcome
 from dreamgym_kit.types import Answer, Call, Effect, Task, Transition, Verdict
-
-
-class ScriptedChatDouble:
-    """Says its texts in order, the last one again and again."""
-
-    def __init__(self, *said: object) -> None:
-        self._said = list(said)
-        self.requests: list[ChatRequest] = []
-
-    async def chat(self, request: ChatRequest) -> ChatReply:
-        self.requests.append(request)
-        said = self._said[min(len(self.requests), len(self._said)) - 1]
-        if isinstance(said, Exception):
-            raise said
-        return ChatReply(said if isinstance(said, str) else json.dumps(said))
 
 
 def verdict(word: str) -> dict[str, str]:

@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from deciding_double import ScriptedChatDouble
 from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamgym_kit.chat import ChatMessage, ChatReply, ChatRequest
+from dreamgym_kit.chat import ChatMessage
 from dreamgym_kit.dream.answer_schema import schema_for
 from dreamgym_kit.dream.environment_facts import FactIndex
 from dreamgym_kit.dream.llm_experience import ReasonedExperience, question_messages
@@ -47,21 +48,6 @@ def situation(tool: ToolSpec = READ, *history: Transition, task: str = "t", **mo
 def decided(**said: Any) -> str:
     whole = {"reasoning": "r", "outcome": "ok", "like": None, "leaves": [], "answer": None, "error": ""}
     return json.dumps({**whole, "set": [], "confidence": 1.0, **said})
-
-
-class ScriptedChatDouble:
-    """Says its texts in order, the last one again and again; keeps what it was asked."""
-
-    def __init__(self, *said: str | Exception) -> None:
-        self._said = list(said)
-        self.requests: list[ChatRequest] = []
-
-    async def chat(self, request: ChatRequest) -> ChatReply:
-        self.requests.append(request)
-        said = self._said[min(len(self.requests), len(self._said)) - 1]
-        if isinstance(said, Exception):
-            raise said
-        return ChatReply(said)
 
 
 def ask(*said: str | Exception, call: Call = CALL, tool: ToolSpec = READ, **settings: Any) -> Answer:

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from deciding_double import ScriptedChatDouble
 from each_row import each_row
 from langchain_core.messages import AIMessage
 from langchain_core.tools import tool
@@ -11,7 +12,6 @@ from langgraph.types import interrupt
 
 from dreamgym_kit.adapters.langgraph.episode.runner import LangGraphRunner
 from dreamgym_kit.adapters.langgraph.intercept.install import install
-from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.dream.judge import ModelJudge
 from dreamgym_kit.dream.user import PersonaUser, UserFailed
 from dreamgym_kit.errors import EndpointError
@@ -23,21 +23,6 @@ from dreamgym_kit.rollout.journal import episode_from_record, episode_to_record
 from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.types import Answer, Call, Effect, Source, Task, ToolSpec, UserTurn, Verdict
-
-
-class ScriptedChatDouble:
-    """Says its objects in order, the last one again and again."""
-
-    def __init__(self, *said: object) -> None:
-        self._said = list(said)
-        self.requests: list[ChatRequest] = []
-
-    async def chat(self, request: ChatRequest) -> ChatReply:
-        self.requests.append(request)
-        said = self._said[min(len(self.requests), len(self._said)) - 1]
-        if isinstance(said, Exception):
-            raise said
-        return ChatReply(json.dumps(said))
 
 
 def says(action: str, text: str = "") -> dict[str, str]:

@@ -38,9 +38,7 @@ def episode(name: str, world: str, steps: Sequence[Step]) -> list[Transition]:
 
 
 def ask(chain: ChainedExperience, world: str, tool: str, **args: Any) -> Answer:
-    spec = ToolSpec(tool, EFFECTS[tool])
-    situation = Situation(Environment(world), "t", "now", (), history_digest(()), spec)
-    return asyncio.run(chain.answer(Call(tool, args), situation))
+    return after(chain, world, (), tool, **args)
 
 
 def lending(world: int, *, whole_list: bool, denied: int) -> list[Transition]:
@@ -136,6 +134,20 @@ def test_after_a_write_that_nobody_saw_end_its_record_is_not_told_as_it_was(erro
     assert after(chain, "w3", [done], "list_loans").unanswered
     shown: Step = ("show_loan", {"loan_id": "LOAN-32"}, {"loan_id": "LOAN-32", "due": 30, "open": True})
     assert after(chain, "w3", [done, shown], "show_loan", loan_id="LOAN-32").content == shown[2]
+
+
+def test_a_count_is_unknown_after_a_write_that_timed_out() -> None:
+    rows: list[Transition] = []
+    for name in (f"{world}{number}" for world in range(8) for number in range(6)):
+        loan = {"loan_id": f"LOAN-{name}"}
+        before: list[Step] = [("show_loan", loan, loan), ("balance", {}, {"renewed": 0})]
+        done: list[Step] = [("renew_loan", loan, loan), ("balance", {}, {"renewed": 1})]
+        rows += episode(f"a{name}", f"w{name[0]}", before)
+        rows += episode(f"b{name}", f"w{name[0]}", before + done) if name != "35" else []
+    chain, loan = chain_over(rows, threshold=0.5), {"loan_id": "LOAN-35"}
+    late = Answer(error="TimeoutError: after 30 s", error_type="ToolException")
+    assert after(chain, "w3", [("renew_loan", loan, loan)], "balance").content == {"renewed": 1}
+    assert after(chain, "w3", [("renew_loan", loan, late)], "balance").unanswered
 
 
 def kennels() -> ChainedExperience:
