@@ -165,24 +165,32 @@ def checkers_of(settings: Settings, tasks: Sequence[Task]) -> Mapping[str, Check
     return checkers
 
 
-def check_expectations(tasks: Sequence[Task], facts: GraphInspection) -> None:
-    """Refuse an expectation about a tool that the graph lacks: it would fail, or hold, whatever happens."""
+def check_tasks(
+    tasks: Sequence[Task], facts: GraphInspection, settings: Settings, *, must_reset: bool = False
+) -> None:
+    """Refuse tasks that cannot be run on a graph as they are.
+
+    An expectation about a tool that the graph lacks would fail, or hold, whatever happens. LangGraph drops
+    unknown fields of an input silently.
+
+    Raises:
+        UserError: an expectation or an input names what the graph does not have; or, where each episode
+            `must_reset` its world, a tool changes one that settings name nobody for.
+    """
     known = facts.specs()
     for task in tasks:
         for tool in (*(task.expect.get("calls") or ()), *(task.expect.get("max") or ())):
             if tool not in known:
                 source = f"task {task.id!a}, expect"
                 raise UnknownName("tool", str(tool), known=known, source=source, where="the graph")
-
-
-def check_inputs(tasks: Sequence[Task], facts: GraphInspection) -> None:
-    """Refuse an input that holds nothing of the graph's state; LangGraph drops unknown fields silently."""
     for task in tasks:
         if facts.state and task.input and not any(name in facts.state for name in task.input):
             source = f"task {task.id!a}, input"
             raise UnknownName(
                 "field", next(iter(task.input)), known=facts.state, source=source, where="the graph's state"
             )
+    if must_reset:
+        _check_resets(tasks, facts, settings)
 
 
 def check_effects(facts: GraphInspection, settings: Settings) -> None:
@@ -238,7 +246,7 @@ def episodes_at_once(
     return 1
 
 
-def check_resets(tasks: Sequence[Task], facts: GraphInspection, settings: Settings) -> None:
+def _check_resets(tasks: Sequence[Task], facts: GraphInspection, settings: Settings) -> None:
     """Refuse real episodes in worlds that nobody puts back: each would begin where another one ended.
 
     Raises:

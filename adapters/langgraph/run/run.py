@@ -16,6 +16,7 @@ from typing import Any
 from dreamgym_kit.adapters.langgraph.analysis.inspection import GraphInspection
 from dreamgym_kit.adapters.langgraph.analysis.locking import LockWatch
 from dreamgym_kit.adapters.langgraph.analysis.references import episodes_at_once
+from dreamgym_kit.adapters.langgraph.episode.runner import Run
 from dreamgym_kit.adapters.langgraph.intercept.install import latch_unowned
 from dreamgym_kit.adapters.langgraph.intercept.registration import refuse_left_behind
 from dreamgym_kit.adapters.langgraph.run.directory import (
@@ -25,9 +26,9 @@ from dreamgym_kit.adapters.langgraph.run.directory import (
     run_directory,
     spent,
 )
-from dreamgym_kit.adapters.langgraph.run.experiences import servers_watched
+from dreamgym_kit.adapters.langgraph.run.experiences import answer_sources, servers_watched
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest, name_of, tasks_of
-from dreamgym_kit.adapters.langgraph.run.setup import AnswerSources, Run, gated_process, prepared
+from dreamgym_kit.adapters.langgraph.run.setup import gated_process, prepared
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.grading import DISAGREE
 from dreamgym_kit.dream.imagined.experience import ImaginedExperience
@@ -142,8 +143,9 @@ async def run(
         if tally.executed:  # in an earlier leg: nothing more begins, and this one says so too
             switch.cancel(format_executed([call for _, call in tally.executed]), code=ExitCode.EXECUTED)
         at_once = append_executed(journal, switch, heard)
-        await made.find_answers(stack, directory)
-        sources, policy, seed = _watched(made, heard, switch), made.policy, settings.simulate.seed
+        sources = await answer_sources(stack, request, made.facts.specs(), budget, directory)
+        _watch_mined(sources.recorded, request, heard, switch)
+        made.sources, policy, seed = sources, made.policy, settings.simulate.seed
         tally.charge("calibration", sources.spend)
         label = request.label if request.label is not None else directory.manifest.run
         _tell_start(heard, request, tasks, directory, journal, sources.imagined)
@@ -173,7 +175,7 @@ async def run(
                 totals = await work(workers)
             take_added(request.store, reports)
         else:
-            runner = made.runner(events=heard, label=label, seed=seed, policy=policy, on_executed=at_once)
+            runner = replace(made, events=heard, label=label, seed=seed, on_executed=at_once)
             late_s = LATE_WRITE_S if writes_are_real(request.mode, request.stage) else 0.0
             totals = await work(runner, limit_s=settings.limits.max_seconds, grace_s=GRACE_S + late_s)
         servers = await watch.table() if watch is not None else ()
@@ -242,15 +244,15 @@ def _kernel_heard(mode: Mode) -> list[str]:
     return noted
 
 
-def _watched(made: Run, events: EventSink, switch: StopSwitch) -> AnswerSources:
-    """The run's sources; mining is watched, and done before workers begin, which find it kept."""
-    recorded = made.sources.recorded
+def _watch_mined(
+    recorded: ExperienceModel | None, request: RunRequest, events: EventSink, switch: StopSwitch
+) -> None:
+    """Watch the mining, which is done before workers begin: they find it kept."""
     if isinstance(recorded, ChainedExperience):
         recorded.programs.watch = partial(_watch_mining, events, switch, [0])
-        if made.request.settings.workers.elsewhere:
+        if request.settings.workers.elsewhere:
             with suppress(asyncio.CancelledError):  # the run is stopped then, and begins no episode
-                recorded.prepare(made.request.settings.tenant)
-    return made.sources
+                recorded.prepare(request.settings.tenant)
 
 
 def _watch_mining(
