@@ -41,8 +41,17 @@ def environment_providers(settings: Settings, names: Iterable[str]) -> Mapping[s
         UserError: not importable, cannot be made, lacks a method, or has one that takes other arguments.
     """
     environments: dict[str, EnvironmentProvider] = {}
-    for name, kind in _provider_kinds(settings, names).items():
-        where = f"{settings.where('environments', name, 'ref')}: '{settings.environments[name]}'"
+    for name in sorted(set(names) & set(settings.environments)):
+        reference, place = settings.environments[name], settings.where("environments", name, "ref")
+        kind = load_named(reference, kind="environment provider", where=place, folder=settings.folder)
+        where = f"{place}: '{reference}'"
+        lacks = [
+            f"{method}()"
+            for method in _METHODS
+            if method != _OPTIONAL and not callable(_attribute(kind, method, place))
+        ]
+        if lacks and not hasattr(kind, "__getattr__"):  # found now, and not in the first episode
+            raise UserError(f"{where} has no {' and no '.join(lacks)}. {_DEFINE_PROVIDER}")
         try:
             environments[name] = kind() if isinstance(kind, type) else kind
         except KeyboardInterrupt:
@@ -54,31 +63,6 @@ def environment_providers(settings: Settings, names: Iterable[str]) -> Mapping[s
             ) from error
         _check_provider(environments[name], where)
     return environments
-
-
-def _provider_kinds(settings: Settings, names: Iterable[str]) -> Mapping[str, Any]:
-    """What settings name for these worlds, a class or an object; it is imported, and no class is called.
-
-    Raises:
-        UserError: not importable, or it lacks a method: a run would find that out in its first episode.
-    """
-    kinds: dict[str, Any] = {}
-    for name in sorted(set(names) & set(settings.environments)):
-        where = settings.where("environments", name, "ref")
-        kinds[name] = kind = load_named(
-            settings.environments[name], kind="environment provider", where=where, folder=settings.folder
-        )
-        lacks = [
-            f"{method}()"
-            for method in _METHODS
-            if method != _OPTIONAL and not callable(_attribute(kind, method, where))
-        ]
-        if lacks and not hasattr(kind, "__getattr__"):
-            raise UserError(
-                f"{where}: '{settings.environments[name]}' has no {' and no '.join(lacks)}. "
-                f"{_DEFINE_PROVIDER}"
-            )
-    return kinds
 
 
 def _check_provider(environment: EnvironmentProvider, where: str) -> None:

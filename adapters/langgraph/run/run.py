@@ -133,10 +133,8 @@ async def run(
         lock = LockWatch(request.graph, settings, made.facts, request.store)
         warnings = [*warnings, *lock.notes]
         lanes = episodes_at_once(request, made.environments, (task.environment.name for task in tasks))
-        journal = directory.journal()
-        stack.callback(journal.close)
-        log = directory.events()
-        stack.callback(log.close)
+        journal = stack.enter_context(closing(directory.journal()))
+        log = stack.enter_context(closing(directory.events()))
         heard = FanOut([log, events or NoEvents()], made.masker)
         stack.enter_context(_strays_told(heard, directory.path, made.masker))
         errors = count_earlier(directory, budget, tally)
@@ -145,7 +143,7 @@ async def run(
         at_once = append_executed(journal, switch, heard)
         sources = await answer_sources(stack, request, made.facts.specs(), budget, directory)
         _watch_mined(sources.recorded, request, heard, switch)
-        made.sources, policy, seed = sources, made.policy, settings.simulate.seed
+        made.sources, seed = sources, settings.simulate.seed
         tally.charge("calibration", sources.spend)
         label = request.label if request.label is not None else directory.manifest.run
         _tell_start(heard, request, tasks, directory, journal, sources.imagined)
@@ -183,7 +181,7 @@ async def run(
         summary, slips = _finish(made, directory, totals, tally, reports, servers)
         heard.emit("run_finished", directory=str(directory.path))
         lock.check(directory.path)
-        notes = (*reports.notes, *(policy.notes if policy is not None else ()))
+        notes = (*reports.notes, *(made.policy.notes if made.policy is not None else ()))
         warned = (
             *warnings,
             *noted,

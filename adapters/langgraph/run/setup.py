@@ -43,10 +43,7 @@ from dreamgym_kit.adapters.langgraph.run.request import RunRequest
 from dreamgym_kit.adapters.stores.factory import salt_of
 from dreamgym_kit.errors import GraphNotLoaded, UnknownName, UnsupportedGraph
 from dreamgym_kit.guard import egress
-from dreamgym_kit.interfaces import (
-    RunHook,
-    TransitionStore,
-)
+from dreamgym_kit.interfaces import RunHook, TransitionStore
 from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.event_loop import START_OBJECTS, frozen_heap
@@ -80,7 +77,7 @@ async def prepared(
     settings = request.settings
     with frozen_heap(START_OBJECTS):
         graph = await stack.enter_async_context(open_graph_for(request))
-        facts = _ready(graph, request)
+        facts = ready(graph, request)
     check_nodes(graph, settings, has_policy=request.policy is not None)
     if request.must_be_said:
         check_effects(facts, settings)
@@ -115,7 +112,8 @@ async def prepared(
     )
 
 
-def _ready(graph: Pregel[Any], request: RunRequest) -> GraphInspection:
+def ready(graph: Pregel[Any], request: RunRequest) -> GraphInspection:
+    """Hook what settings name, read the graph, and refuse what cannot be run as it is asked for."""
     living = register_functions(request.settings)
     register_nodes(graph, request.settings)
     own_model = request.policy is None or bool(request.settings.policy.only_nodes)
