@@ -53,14 +53,14 @@ def environments_in(folder: Path) -> list[tuple[Environment, Path]]:
 
 
 class EnvironmentFile:
-    """Implements `dream.environment_facts.FactsFile`."""
+    """Storage for the facts of one environment, shared by processes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._turns = _turns_at(path.with_suffix(".turns"))
 
     def stamp(self) -> object:
-        """See `FactsFile.stamp`."""
+        """Return a value that changes whenever another process writes."""
         with egress.exempt():
             try:
                 status = self.path.stat()
@@ -69,7 +69,7 @@ class EnvironmentFile:
         return status.st_ino, status.st_mtime_ns, status.st_size
 
     def read(self, start: int = 0, most: int = MAX_BYTES) -> bytes | None:
-        """See `FactsFile.read`."""
+        """Read up to `most` bytes from offset `start`; None if there is no file."""
         with egress.exempt():
             try:
                 descriptor = open_plain(self.path, os.O_RDONLY)
@@ -81,18 +81,18 @@ class EnvironmentFile:
 
     @contextmanager
     def changing(self) -> Iterator[Callable[[bytes, bool], None]]:
-        """See `FactsFile.changing`."""
+        """Lock the file for the block; yield write(data, whole), which appends lines or replaces the file."""
         with egress.exempt():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with locked(self.path.with_suffix(".lock")):
                 yield lambda data, whole: (write_atomically if whole else append_lines)(self.path, data)
 
     def hold(self) -> None:
-        """See `FactsFile.hold`."""
+        """Use the environment: it cannot be reset until `release`."""
         self._turns.hold(1)
 
     def release(self) -> None:
-        """See `FactsFile.release`."""
+        """Stop using it."""
         self._turns.hold(-1)
 
     def remove(self) -> bool:
@@ -103,11 +103,11 @@ class EnvironmentFile:
             return unused
 
     def begin(self, names: Collection[str]) -> bool:
-        """See `FactsFile.begin`."""
+        """Try to lock these names across processes, all or none; "" conflicts with every name."""
         return self._turns.begin(names)
 
     def end(self, names: Collection[str]) -> None:
-        """See `FactsFile.end`."""
+        """Unlock the names."""
         self._turns.end(names)
 
 

@@ -364,16 +364,18 @@ def exact_test(a: Sequence[TaskOutcome], b: Sequence[TaskOutcome]) -> float:
     JASA 80, 1985, p. 969): given a task's successes, B's number of them is hypergeometric. A bootstrap over
     tasks is weak with six tasks. Inconclusive episodes are left out.
     """
+    import numpy as np
+
     of_a = {outcome.task: outcome for outcome in a}
-    chances, seen = [1.0], 0  # chance of each number of B's successes so far
+    chances, seen = np.ones(1), 0  # chance of each number of B's successes so far
     for outcome in b:
         other = of_a.get(outcome.task)
         if other is None or not other.decided or not outcome.decided:
             continue
         successes = other.success + outcome.success
-        chances = _added(chances, _split(successes, other.decided, outcome.decided))
+        chances = np.convolve(chances, _split(successes, other.decided, outcome.decided))
         seen += outcome.success
-    return min(1.0, sum(chances[: seen + 1]))
+    return min(1.0, float(chances[: seen + 1].sum()))
 
 
 def _split(successes: int, tries_a: int, tries_b: int) -> list[float]:
@@ -381,12 +383,3 @@ def _split(successes: int, tries_a: int, tries_b: int) -> list[float]:
     ways = comb(tries_a + tries_b, successes)
     return [comb(tries_b, of_b) * comb(tries_a, successes - of_b) / ways if of_b <= successes else 0.0
             for of_b in range(tries_b + 1)]  # fmt: skip
-
-
-def _added(first: Sequence[float], second: Sequence[float]) -> list[float]:
-    """Return the distribution of the sum of two independent counts."""
-    total = [0.0] * (len(first) + len(second) - 1)
-    for at, chance in enumerate(first):
-        for more, also in enumerate(second):
-            total[at + more] += chance * also
-    return total

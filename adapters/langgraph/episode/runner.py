@@ -31,8 +31,9 @@ from dreamgym_kit.adapters.langgraph.intercept.functions import hooked_names
 from dreamgym_kit.adapters.langgraph.intercept.memory import own_graph
 from dreamgym_kit.adapters.langgraph.policy.capture import ModelPolicy, captured
 from dreamgym_kit.dream.faults import FaultPlan, faults_of
-from dreamgym_kit.dream.grading import SecondJudge, judge_cut_off, judge_twice
+from dreamgym_kit.dream.grading import judge_cut_off, judge_twice
 from dreamgym_kit.dream.imagined.experience import SeedingFailed
+from dreamgym_kit.dream.judge import ModelJudge
 from dreamgym_kit.dream.structured_output import CountedEndpoint
 from dreamgym_kit.dream.user import user_of
 from dreamgym_kit.errors import EpisodeStop, EpisodeTimeout
@@ -107,7 +108,7 @@ class LangGraphRunner:
     checkers: Mapping[str, Checker] = field(default_factory=dict)
     judge: Checker | None = None
     prefix: str = ""
-    second: SecondJudge | None = None
+    second: ModelJudge | None = None
     chat: ChatEndpoint | None = None
     masker: Masker = field(default_factory=process_masker)
     in_thread: bool = False

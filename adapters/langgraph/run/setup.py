@@ -54,8 +54,8 @@ from dreamgym_kit.adapters.models.named_models import allowance, directory_of, g
 from dreamgym_kit.adapters.stores.factory import salt_of
 from dreamgym_kit.dream.calibration import ReasonedSupport, ReasonedTrial, learn_support
 from dreamgym_kit.dream.chain import FallbackChain
-from dreamgym_kit.dream.grading import SecondJudge
 from dreamgym_kit.dream.imagined.experience import ImaginedExperience
+from dreamgym_kit.dream.judge import ModelJudge
 from dreamgym_kit.errors import GraphNotLoaded, UnknownName, UnsupportedGraph, UserError
 from dreamgym_kit.findings.detectors import Detectors
 from dreamgym_kit.guard import egress
@@ -231,7 +231,7 @@ class Run:
             events=events,
             experience=sources.model,
             chat=sources.user,
-            second=_second_judge(sources.judge),
+            second=None if sources.judge is None else ModelJudge(sources.judge),
             masker=self.masker,
             environments=self.environments,
             checkers=self.checkers,
@@ -296,14 +296,6 @@ def _ready(graph: Pregel[Any], request: RunRequest) -> GraphInspection:
     if request.mode is Mode.DREAM and facts.taken is not None:
         hook_unreached(facts.taken, living.functions())
     return facts
-
-
-def _second_judge(endpoint: ChatEndpoint | None) -> SecondJudge | None:
-    if endpoint is None:
-        return None
-    from dreamgym_kit.dream.judge import ModelJudge
-
-    return ModelJudge(endpoint)
 
 
 @dataclass(frozen=True, slots=True)

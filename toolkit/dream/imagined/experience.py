@@ -21,7 +21,6 @@ from dreamgym_kit.dream.contradictions import contradictions, known_facts
 from dreamgym_kit.dream.environment_facts import (
     DRAFTS,
     EnvironmentFacts,
-    FactsFile,
     episode_records,
     names_in,
     schema_digest,
@@ -61,11 +60,11 @@ from dreamgym_kit.types import Answer, Call, Environment, Source, Task, ToolSpec
 
 if TYPE_CHECKING:
     from dreamgym_kit.dream.drafting import ProgramDraft
+    from dreamgym_kit.rollout.environment_files import EnvironmentFile
 
 _AGAIN_S = 0.02  # between checks whether another question has ended
 _USUALLY = ChatRequest((), seed=0)
 _CALLS_A_TASK, _MORE_TOKENS = 4, 500  # estimates: new calls per task; tokens of facts, question and reply
-_SHOWN = 300  # characters of an unusable reply shown in the report
 _ANY: dict[str, JsonValue] = {"type": ["object", "array", "string", "number", "boolean", "null"]}
 ANSWER_SCHEMA = closed(
     reasoning={"type": "string"},
@@ -237,8 +236,7 @@ class ImaginedExperience:
             except UnusableReply as error:  # remembered, so that repeats do not pay for it again
                 if account is not None:
                     account.count("unusable_entities")
-                shown = " ".join(error.text.split())[:_SHOWN]
-                why = f"the model's entities could not be used: {error} (it said: {shown})"
+                why = f"the model's entities could not be used: {error.shown}"
                 self._unusable[environment, name] = why
                 raise SeedingFailed(why) from error
 
@@ -281,8 +279,7 @@ class ImaginedExperience:
             except UnusableReply as error:
                 if situation.account is not None:
                     situation.account.count("unusable_decisions")
-                shown = " ".join(error.text.split())[:_SHOWN]
-                return abstention(f"the model's answer could not be used: {error} (it said: {shown})")
+                return abstention(f"the model's answer could not be used: {error.shown}")
 
     async def _asked(self, call: Call, situation: Situation, after: str) -> Answer:
         environment, spec = situation.environment, situation.tool
@@ -391,7 +388,9 @@ class ImaginedExperience:
         return replace(answer, changes=tuple(map(escaped, changes))) if draft.tells_changes else answer
 
     @asynccontextmanager
-    async def _turn(self, file: FactsFile, names: Sequence[str] | frozenset[str]) -> AsyncIterator[None]:
+    async def _turn(
+        self, file: "EnvironmentFile", names: Sequence[str] | frozenset[str]
+    ) -> AsyncIterator[None]:
         """Lock these names for the block, so that questions about the same thing run one at a time."""
         wanted = sorted(names)
         while not file.begin(wanted):  # noqa: ASYNC110  another process may hold it and cannot notify this loop
