@@ -5,7 +5,7 @@ import json
 import socket
 
 import pytest
-from deciding_double import ScriptedChatDouble
+from deciding_double import ScriptedChatDouble, decided
 from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
@@ -138,11 +138,6 @@ def test_a_foreign_regular_expression_is_not_run() -> None:
 @each_row("schema", [{"type": 7}, {"enum": "x"}, {"title": "x" * 100_000}])
 def test_a_schema_that_is_none_declares_nothing(schema: dict) -> None:
     assert schema_for(tool(schema), ()) is None
-
-
-def decided(**said: object) -> str:
-    whole = {"reasoning": "r", "outcome": "ok", "like": None, "leaves": [], "answer": None, "error": ""}
-    return json.dumps({**whole, "set": [], "confidence": 1.0, **said})
 
 
 def test_an_answer_off_the_form_is_repaired_once() -> None:

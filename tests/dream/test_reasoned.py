@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from deciding_double import ScriptedChatDouble
+from deciding_double import ScriptedChatDouble, decided
 from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,11 +43,6 @@ EXAMPLES = [
 
 def situation(tool: ToolSpec = READ, *history: Transition, task: str = "t", **more: Any) -> Situation:
     return Situation(Environment(), task, "t.1", history, "", tool, **more)
-
-
-def decided(**said: Any) -> str:
-    whole = {"reasoning": "r", "outcome": "ok", "like": None, "leaves": [], "answer": None, "error": ""}
-    return json.dumps({**whole, "set": [], "confidence": 1.0, **said})
 
 
 def ask(*said: str | Exception, call: Call = CALL, tool: ToolSpec = READ, **settings: Any) -> Answer:

@@ -2,14 +2,9 @@
 
 import errno
 import json
-import os
 import threading
 from pathlib import Path
 
-import pytest
-
-from dreamgym_kit.errors import RunDirectoryError
-from dreamgym_kit.interfaces import EventSink
 from dreamgym_kit.rollout import atomic_files
 from dreamgym_kit.rollout.events import EventLog, FanOut, NoEvents
 
@@ -85,12 +80,6 @@ def test_a_full_disk_silences_the_log_and_not_the_run(tmp_path: Path, monkeypatc
     assert lines(tmp_path / "events.jsonl") == []
 
 
-def test_a_log_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "events.jsonl")
-    with pytest.raises(RunDirectoryError, match=r"events\.jsonl: is not a plain file"):
-        EventLog(tmp_path / "events.jsonl")
-
-
 def test_every_sink_hears_and_a_broken_one_is_dropped() -> None:
     first, broken, last = ListSink(), BrokenSink(), ListSink()
     fan = FanOut([first, broken, NoEvents(), last])
@@ -98,13 +87,6 @@ def test_every_sink_hears_and_a_broken_one_is_dropped() -> None:
     fan.emit("run_finished")
     assert first.heard == last.heard == [("run_started", {"run": "a"}), ("run_finished", {})]
     assert broken.asked == 1
-
-
-def test_all_of_them_are_event_sinks(tmp_path: Path) -> None:
-    sinks: list[EventSink] = [NoEvents(), FanOut([]), EventLog(tmp_path / "events.jsonl")]
-    for sink in sinks:
-        sink.emit("call", kind="a fact may be called kind")
-    sinks[-1].close()
 
 
 def test_a_resumed_log_goes_on_after_a_torn_line(tmp_path: Path) -> None:
