@@ -6,9 +6,7 @@ from dataclasses import replace
 import pytest
 
 from dreamgym_kit.dream.chain import without
-from dreamgym_kit.errors import UserError
 from dreamgym_kit.interfaces import Situation, ToolSpec
-from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, Transition, history_digest
 
 CALL = Call("get_order", {"order_id": "o1"})
@@ -65,14 +63,3 @@ def test_without_history_nothing_of_the_episode_is_known() -> None:
     asyncio.run(without(model, ["history"]).answer(CALL, NOW))
     assert model.heard == replace(NOW, history=(), after=history_digest([]), seen=0)
     assert without(model, []) is model
-
-
-def test_a_part_that_is_none_is_named() -> None:
-    assert parse_settings('[simulate]\ndisable = ["state", "history"]').simulate.disable == (
-        "state",
-        "history",
-    )
-    with pytest.raises(
-        UserError, match=r"value 'stat' is not in the choices for simulate.disable; did you mean 'state'\?"
-    ):
-        parse_settings('[simulate]\ndisable = ["stat"]')
