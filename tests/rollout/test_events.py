@@ -1,4 +1,4 @@
-"""Events: written as they happen, by many threads, and never the end of a run."""
+"""Events: written as they happen, by many threads, never the end of a run; real writes are counted."""
 
 import errno
 import json
@@ -6,7 +6,8 @@ import threading
 from pathlib import Path
 
 from dreamgym_kit.rollout import atomic_files
-from dreamgym_kit.rollout.events import EventLog, FanOut, NoEvents
+from dreamgym_kit.rollout.events import EventLog, FanOut, NoEvents, Unaccounted, unaccounted
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Episode, Source, Transition, Verdict
 
 
 class ListSink:
@@ -96,3 +97,59 @@ def test_a_resumed_log_goes_on_after_a_torn_line(tmp_path: Path) -> None:
     whole, torn, added = path.read_text().splitlines()
     assert (whole, torn) == ('{"at": 1}', '{"at')
     assert json.loads(added)["event"] == "run_started"
+
+
+def log_of(path: Path, *calls: tuple[str, str, str, str]) -> Path:
+    with EventLog(path) as log:
+        for episode, tool, effect, provenance in calls:
+            log.emit("call", episode=episode, tool=tool, effect=effect, provenance=provenance, step=1)
+    return path
+
+
+def finished(name: str, *tools: str) -> Episode:
+    steps = tuple(
+        Transition(Call(tool, {}), Answer("ok", Source.REAL), Effect.WRITE, name, number)
+        for number, tool in enumerate(tools, start=1)
+    )
+    return Episode(f"{name}.1", name, 1, Environment(), Verdict.PASSED, "ok", transitions=steps)
+
+
+def test_writes_of_episodes_that_did_not_finish_are_told(tmp_path: Path) -> None:
+    log = log_of(
+        tmp_path / "events.jsonl",
+        ("a.1", "place", "write", "real"),
+        ("b.1", "place", "write", "real"),
+        ("b.1", "mail", "destructive", "real"),
+        ("b.1", "look", "read", "real"),
+        ("c.1", "place", "write", "recorded"),
+    )
+    lost = unaccounted(log, [finished("a", "place")])
+    assert lost.writes == [
+        {"episode": "b.1", "tool": "place", "calls": 1},
+        {"episode": "b.1", "tool": "mail", "calls": 1},
+    ]
+    assert lost.calls == 3
+
+
+def test_what_an_episode_did_before_it_was_run_again_is_told(tmp_path: Path) -> None:
+    twice = [("a.1", "place", "write", "real")] * 2
+    log = log_of(tmp_path / "events.jsonl", *twice)
+    with log.open("a") as half:
+        half.write('{"event": "call", "episode": "z')
+    assert unaccounted(log, [finished("a", "place")]).writes == [
+        {"episode": "a.1", "tool": "place", "calls": 1}
+    ]
+    assert unaccounted(tmp_path / "none.jsonl", []) == Unaccounted([], 0)
+
+
+def test_a_write_that_began_and_never_ended_is_told_and_one_that_asked_a_person_is_not(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "events.jsonl"
+    with EventLog(path) as log:
+        for kind in ("body_started", "body_paused", "body_started"):  # asked, and ran again
+            log.emit(kind, episode="a.1", tool="place", effect="write")
+        log.emit("call", episode="a.1", tool="place", effect="write", provenance="real", step=1)
+        log.emit("body_started", episode="b.1", tool="mail", effect="destructive")
+    lost = unaccounted(path, [finished("a", "place")])
+    assert lost == Unaccounted([{"episode": "b.1", "tool": "mail", "calls": 1}], 1)
