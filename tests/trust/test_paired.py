@@ -1,49 +1,14 @@
 """A change over the same tasks: its interval holds the truth as often as it says, with few tasks too."""
 
-import random
-
 import numpy as np
 import pytest
 from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamgym_kit.trust.comparison import bootstrapped_change, mean_change, share_change
-
-
-def pairs(both: int, only_after: int, only_before: int, neither: int) -> tuple[list[float], list[float]]:
-    before = [1.0] * both + [0.0] * only_after + [1.0] * only_before + [0.0] * neither
-    after = [1.0] * both + [1.0] * only_after + [0.0] * only_before + [0.0] * neither
-    return before, after
-
-
-def test_the_interval_is_newcombes_method_10() -> None:
-    """His example of 50 pairs, as other programs give it too: 0.2, from 0.0562 to 0.3292."""
-    assert share_change(*pairs(20, 12, 2, 16)) == pytest.approx((0.2, 0.0562, 0.3292), abs=5e-5)
-
+from dreamgym_kit.trust.comparison import bootstrapped_change, mean_change
 
 shares = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=30)
-
-
-@given(shares)
-def test_an_interval_holds_its_change_and_turns_round_with_the_runs(found: list[tuple[float, float]]) -> None:
-    before, after = [one for one, _ in found], [other for _, other in found]
-    change, low, high = share_change(before, after)
-    assert -1 <= low <= change + 1e-9
-    assert change - 1e-9 <= high <= 1
-    assert share_change(after, before) == pytest.approx((-change, -high, -low), abs=1e-9)
-
-
-def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
-    draw, hits = random.Random(3), 0
-    for _ in range(1_000):
-        found = []
-        for _ in range(24):
-            luck = draw.random()
-            found.append((float(luck < 0.5), float((luck if draw.random() < 0.5 else draw.random()) < 0.7)))
-        _, low, high = share_change([one for one, _ in found], [other for _, other in found])
-        hits += low <= 0.2 <= high
-    assert hits >= 935
 
 
 def test_a_mean_is_compared_by_the_same_draws_each_time() -> None:
@@ -54,7 +19,7 @@ def test_a_mean_is_compared_by_the_same_draws_each_time() -> None:
     assert 0.5 < found[1] < 1 < found[2] < 1.5
 
 
-@each_row("figure", [share_change, mean_change, bootstrapped_change])
+@each_row("figure", [mean_change, bootstrapped_change])
 def test_unequal_sides_are_refused(figure) -> None:
     with pytest.raises(ValueError, match="same tasks"):
         figure([1.0], [1.0, 0.0])
