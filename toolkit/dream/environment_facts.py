@@ -10,9 +10,10 @@ import json
 import re
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.canonical import digest
@@ -32,9 +33,6 @@ from dreamgym_kit.types import (
     value_text,
 )
 
-if TYPE_CHECKING:
-    from dreamgym_kit.rollout.environment_files import EnvironmentFile
-
 FORMAT = 1
 DRAFTS = Environment("drafted programs")
 """Holds the drafted programs of write tools, each as the answer to a call without arguments."""
@@ -44,6 +42,38 @@ MAX_FACTS = 8_000
 """Maximum characters of facts in a prompt."""
 _NEWEST = 200  # facts considered per name; more than fit into a prompt
 _WORD = re.compile(r"[\w@.+-]*[\w@+]")
+
+
+class FactsFile(Protocol):
+    """Storage for the facts of one environment, shared by processes."""
+
+    def stamp(self) -> object:
+        """Return a value that changes whenever another process writes."""
+        ...
+
+    def read(self, start: int = 0, most: int = MAX_BYTES) -> bytes | None:
+        """Read up to `most` bytes from offset `start`; None if there is no file."""
+        ...
+
+    def changing(self) -> AbstractContextManager[Callable[[bytes, bool], None]]:
+        """Lock the file for the block; yield write(data, whole), which appends lines or replaces the file."""
+        ...
+
+    def hold(self) -> None:
+        """Use the environment: it cannot be reset until `release`."""
+        ...
+
+    def release(self) -> None:
+        """Stop using it."""
+        ...
+
+    def begin(self, names: Collection[str]) -> bool:
+        """Try to lock these names across processes, all or none; "" conflicts with every name."""
+        ...
+
+    def end(self, names: Collection[str]) -> None:
+        """Unlock the names."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +285,7 @@ class EnvironmentFacts:
 
     def __init__(
         self,
-        place: "Callable[[Environment], EnvironmentFile]",
+        place: Callable[[Environment], FactsFile],
         specs: Mapping[str, ToolSpec],
         *,
         recorded: Callable[[Environment], Iterable[Transition]] = lambda _: (),
@@ -267,12 +297,12 @@ class EnvironmentFacts:
         self._about = {"model": model, "prompt": prompt}
         self._clock = clock
         self._schemas = {name: schema_digest(spec) for name, spec in specs.items()}
-        self._files: dict[Environment, EnvironmentFile] = {}
+        self._files: dict[Environment, FactsFile] = {}
         self._books: dict[Environment, tuple[object, Book]] = {}
         self._real: dict[Environment, FactIndex] = {}
         self._lock = threading.RLock()
 
-    def file(self, environment: Environment) -> "EnvironmentFile":
+    def file(self, environment: Environment) -> FactsFile:
         """Return the file of an environment's facts; it cannot be reset until `close`."""
         with self._lock:
             if environment not in self._files:

@@ -53,14 +53,14 @@ def environments_in(folder: Path) -> list[tuple[Environment, Path]]:
 
 
 class EnvironmentFile:
-    """Storage for the facts of one environment, shared by processes."""
+    """Implements `dream.environment_facts.FactsFile`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._turns = _turns_at(path.with_suffix(".turns"))
 
     def stamp(self) -> object:
-        """Return a value that changes whenever another process writes."""
+        """See `FactsFile.stamp`."""
         with egress.exempt():
             try:
                 status = self.path.stat()
@@ -69,7 +69,7 @@ class EnvironmentFile:
         return status.st_ino, status.st_mtime_ns, status.st_size
 
     def read(self, start: int = 0, most: int = MAX_BYTES) -> bytes | None:
-        """Read up to `most` bytes from offset `start`; None if there is no file."""
+        """See `FactsFile.read`."""
         with egress.exempt():
             try:
                 descriptor = open_plain(self.path, os.O_RDONLY)
@@ -81,18 +81,18 @@ class EnvironmentFile:
 
     @contextmanager
     def changing(self) -> Iterator[Callable[[bytes, bool], None]]:
-        """Lock the file for the block; yield write(data, whole), which appends lines or replaces the file."""
+        """See `FactsFile.changing`."""
         with egress.exempt():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with locked(self.path.with_suffix(".lock")):
                 yield lambda data, whole: (write_atomically if whole else append_lines)(self.path, data)
 
     def hold(self) -> None:
-        """Use the environment: it cannot be reset until `release`."""
+        """See `FactsFile.hold`."""
         self._turns.hold(1)
 
     def release(self) -> None:
-        """Stop using it."""
+        """See `FactsFile.release`."""
         self._turns.hold(-1)
 
     def remove(self) -> bool:
@@ -103,11 +103,11 @@ class EnvironmentFile:
             return unused
 
     def begin(self, names: Collection[str]) -> bool:
-        """Try to lock these names across processes, all or none; "" conflicts with every name."""
+        """See `FactsFile.begin`."""
         return self._turns.begin(names)
 
     def end(self, names: Collection[str]) -> None:
-        """Unlock the names."""
+        """See `FactsFile.end`."""
         self._turns.end(names)
 
 

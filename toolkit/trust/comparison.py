@@ -170,7 +170,7 @@ def _differences(before: Sequence[float], after: Sequence[float]) -> "NDArray[np
 
     if not before or len(before) != len(after):
         raise ValueError("a change needs the same tasks, one or more, on both sides")
-    return np.asarray(after, dtype=float) - np.asarray(before, dtype=float)
+    return np.subtract(after, before, dtype=np.float64)
 
 
 def mean_change(before: Sequence[float], after: Sequence[float]) -> tuple[float, float, float]:

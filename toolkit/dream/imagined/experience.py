@@ -21,6 +21,7 @@ from dreamgym_kit.dream.contradictions import contradictions, known_facts
 from dreamgym_kit.dream.environment_facts import (
     DRAFTS,
     EnvironmentFacts,
+    FactsFile,
     episode_records,
     names_in,
     schema_digest,
@@ -60,7 +61,6 @@ from dreamgym_kit.types import Answer, Call, Environment, Source, Task, ToolSpec
 
 if TYPE_CHECKING:
     from dreamgym_kit.dream.drafting import ProgramDraft
-    from dreamgym_kit.rollout.environment_files import EnvironmentFile
 
 _AGAIN_S = 0.02  # between checks whether another question has ended
 _USUALLY = ChatRequest((), seed=0)
@@ -388,9 +388,7 @@ class ImaginedExperience:
         return replace(answer, changes=tuple(map(escaped, changes))) if draft.tells_changes else answer
 
     @asynccontextmanager
-    async def _turn(
-        self, file: "EnvironmentFile", names: Sequence[str] | frozenset[str]
-    ) -> AsyncIterator[None]:
+    async def _turn(self, file: FactsFile, names: Sequence[str] | frozenset[str]) -> AsyncIterator[None]:
         """Lock these names for the block, so that questions about the same thing run one at a time."""
         wanted = sorted(names)
         while not file.begin(wanted):  # noqa: ASYNC110  another process may hold it and cannot notify this loop
