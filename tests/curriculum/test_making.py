@@ -186,7 +186,6 @@ async def test_success_is_what_both_judges_call_so(second: object, verdict: Verd
         assert "do not agree" in judged.reason
     if verdict is Verdict.ERROR:
         assert judged.reward is None
-        assert judged.reward is None
 
 
 async def test_failure_is_what_both_judges_call_so() -> None:
