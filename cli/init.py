@@ -1,7 +1,6 @@
 """`dreamgym-kit init`: reads a graph and writes a commented dreamgym.toml, with guesses to correct."""
 
 import json
-import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -34,9 +33,6 @@ EXAMPLES = (
 _MAX_NAMED = 8
 _TASKS = "tasks.jsonl"
 _REFERENCE = "dreamgym.reference.toml"
-_GUESSED = re.compile(r"\s*guessed\s*=\s*true\s*(#.*)?$")
-_TOOLS_HEADER = re.compile(r"\s*\[\s*tools\s*\]\s*(#.*)?$")
-_TOOL_TABLE = re.compile(r"\s*\[\s*tools\s*\.")
 
 Spec = Annotated[
     str | None,
@@ -173,19 +169,14 @@ def _added_to(text: str, settings: "Settings", facts: "GraphInspection") -> str:
     """The file with what it lacks: tools, the graph, the tasks and hosts of models; all else as it is."""
     import tomlkit
 
-    from dreamgym_kit.settings.render import render_effects, render_tool
+    from dreamgym_kit.settings.render import render_effects
 
-    new = [spec for spec in facts.tools if spec.kind == "tool" and spec.name not in settings.tools]
-    lines = render_effects(new)
-    header = next((at for at, line in enumerate(text.split("\n")) if _TOOLS_HEADER.match(line)), None)
-    if header is not None:
-        before = text.split("\n")
-        text = "\n".join([*before[: header + 1], *lines, *before[header + 1 :]])
-    elif any(_TOOL_TABLE.match(line) for line in text.split("\n")):  # no [tools] after its tables
-        text = "\n".join([text.rstrip(), "", *(line for spec in new for line in render_tool(spec))])
-    elif lines:
-        text = "\n".join([text.rstrip(), "", "[tools]", *lines, ""])
     document = tomlkit.parse(text)
+    new = [spec for spec in facts.tools if spec.kind == "tool" and spec.name not in settings.tools]
+    for line in render_effects(new):
+        tools: Any = document.setdefault("tools", tomlkit.table())
+        for key, effect in tomlkit.parse(f"{line}\n").body:
+            tools[key] = effect
     tops = {"graph": settings.graph, "tasks": settings.tasks}
     missing = [
         f"{name} = {tomlkit.item(value).as_string()}" for name, value in tops.items() if name not in document
@@ -226,10 +217,8 @@ def _confirm(file: Path, *, as_json: bool) -> None:
     if not file.exists():
         raise UserError(f"{file}: there is no such file yet; write it with: dreamgym-kit init my_agent:graph")
     load_settings(file=file, environ={})
-    lines = file.read_bytes().decode("utf-8").split("\n")  # as it is, also with the line ends of Windows
-    remaining = [line for line in lines if not _GUESSED.match(line)]
-    text, inside = _without_guesses("\n".join(remaining))
-    confirmed = len(lines) - len(remaining) + inside
+    # the bytes as they are, also with the line ends of Windows
+    text, confirmed = _without_guesses(file.read_bytes().decode("utf-8"))
     write_atomically(file, text.encode("utf-8"))
     effects = {name: tool.effect for name, tool in load_settings(file=file, environ={}).tools.items()}
     confirmed = max(confirmed, confirm_lock(file.with_name(LOCK_FILE), effects))

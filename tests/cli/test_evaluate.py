@@ -6,24 +6,6 @@ from pathlib import Path
 import pytest
 
 FLAGS = ("agent:graph", "--tasks", "tasks.jsonl")
-WORLD = """
-
-class Shop:
-    def configurable(self, world, episode):
-        return {}
-
-    async def reset(self, world, episode):
-        pass
-
-    async def close(self, episode):
-        pass
-"""
-
-
-def with_world(project: Path) -> None:
-    with (project / "agent.py").open("a") as file:
-        file.write(WORLD)
-    (project / "dreamgym.toml").write_text('[environments.default]\nref = "agent:Shop"\n')
 
 
 @pytest.mark.slow
@@ -68,8 +50,8 @@ def test_a_rule_of_the_gate_that_breaks_is_code_1(run, recorded: Path) -> None:
 
 
 @pytest.mark.slow
-def test_real_tools_run_only_when_asked_and_agreed_to(run, project: Path) -> None:
-    with_world(project)
+def test_real_tools_run_only_when_asked_and_agreed_to(run, project: Path, own_systems) -> None:
+    own_systems()
     done = run("evaluate", *FLAGS, "--real")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(

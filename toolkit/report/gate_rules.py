@@ -12,14 +12,14 @@ its rule, not an error: `delete_*` may be meant for a future tool.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from math import floor
 from typing import TYPE_CHECKING, Any
 
-from dreamgym_kit.errors import UserError
 from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.settings.read import read_section
 from dreamgym_kit.settings.schema import GateSettings, declared
 from dreamgym_kit.types import Executed, Verdict, format_executed
 
@@ -118,32 +118,16 @@ def gate_from_record(record: JsonValue, *, judges: bool = True) -> GateSettings:
         UserError: a value is not valid.
     """
     record = record if isinstance(record, Mapping) else {}
-    known = {field.name for field in fields(GateSettings)}
-    renamed = {key.was: name for name, key in declared(GateSettings).items()}
+    keys = declared(GateSettings)
+    renamed = {key.was: name for name, key in keys.items()}
     entries: dict[str, Any] = {renamed.get(name, name): value for name, value in record.items()}
     if "max_errors" not in record:
         entries = {"min_pass_rate": 1.0 if judges else None, "max_inconclusive": None, **entries}
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in entries.items()
-        if name in known
-    }
-    for name, value in values.items():
-        if not _fits(name, value):
-            raise UserError(f"the run's own gate: gate.{name} cannot be {str(value)[:60]!a}; was it edited?")
-    return GateSettings(**values)
-
-
-def _fits(name: str, value: object) -> bool:
-    if name == "imagined":
-        return value in declared(GateSettings)[name].among
-    if name in ("forbid", "fail_on"):
-        return isinstance(value, tuple) and all(isinstance(item, str) for item in value)
-    if name == "max_calls_per_tool":
-        return isinstance(value, Mapping) and all(isinstance(most, int) for most in value.values())
-    if value is None:
-        return name != "max_errors"
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    unset = [name for name in keys if name != "max_errors" and entries.get(name, 0) is None]
+    given = {name: entries[name] for name in keys if name in entries and name not in unset}
+    gate = read_section(GateSettings, given, ("gate",), lambda *_: "the run's own gate")
+    nothing: dict[str, Any] = dict.fromkeys(unset)
+    return replace(gate, **nothing)
 
 
 def rules_of(summary: "RunMetrics", *, fail_on: Sequence[str] = ()) -> tuple[Rule, ...]:
