@@ -1,6 +1,7 @@
 """`dreamgym-kit init`: reads a graph and writes a commented dreamgym.toml, with guesses to correct."""
 
 import json
+import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,8 @@ EXAMPLES = (
 _MAX_NAMED = 8
 _TASKS = "tasks.jsonl"
 _REFERENCE = "dreamgym.reference.toml"
+_TOOL_TABLE = re.compile(r"\s*\[\s*tools\s*\.")
+_TOOLS_HEADER = re.compile(r"\s*\[\s*tools\s*\]\s*(#.*)?$")
 
 Spec = Annotated[
     str | None,
@@ -169,14 +172,19 @@ def _added_to(text: str, settings: "Settings", facts: "GraphInspection") -> str:
     """The file with what it lacks: tools, the graph, the tasks and hosts of models; all else as it is."""
     import tomlkit
 
-    from dreamgym_kit.settings.render import render_effects
+    from dreamgym_kit.settings.render import render_effects, render_tool
 
-    document = tomlkit.parse(text)
     new = [spec for spec in facts.tools if spec.kind == "tool" and spec.name not in settings.tools]
-    for line in render_effects(new):
-        tools: Any = document.setdefault("tools", tomlkit.table())
-        for key, effect in tomlkit.parse(f"{line}\n").body:
-            tools[key] = effect
+    lines = render_effects(new)
+    header = next((at for at, line in enumerate(text.split("\n")) if _TOOLS_HEADER.match(line)), None)
+    if header is not None:
+        before = text.split("\n")
+        text = "\n".join([*before[: header + 1], *lines, *before[header + 1 :]])
+    elif any(_TOOL_TABLE.match(line) for line in text.split("\n")):  # no [tools] after its tables
+        text = "\n".join([text.rstrip(), "", *(line for spec in new for line in render_tool(spec))])
+    elif lines:
+        text = "\n".join([text.rstrip(), "", "[tools]", *lines, ""])
+    document = tomlkit.parse(text)
     tops = {"graph": settings.graph, "tasks": settings.tasks}
     missing = [
         f"{name} = {tomlkit.item(value).as_string()}" for name, value in tops.items() if name not in document

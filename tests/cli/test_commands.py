@@ -206,7 +206,7 @@ def test_init_leaves_an_existing_file_alone_unless_asked_to_update_it(run, refus
     assert run("init", "agent:graph", "--update").returncode == 0
     written = (project / "dreamgym.toml").read_text()
     assert '[tools.refund_payment]\neffect = "write"\n' in written
-    assert '\n[tools]\nget_order = "read?"\n' in written
+    assert '[tools.get_order]\neffect = "read"\nguessed = true\n' in written
     assert written.startswith('graph = "agent:graph"\n')
 
 
@@ -215,7 +215,7 @@ def test_init_adds_tools_in_place_and_keeps_comments(run, project: Path) -> None
     (project / "dreamgym.toml").write_text(before)
     assert run("init", "--update").returncode == 0
     now = (project / "dreamgym.toml").read_text()
-    assert '\n[tools]  # seen by ann\nrefund_payment = "write"  # sure\nget_order = "read?"\n' in now
+    assert '\n[tools]  # seen by ann\nget_order = "read?"\nrefund_payment = "write"  # sure\n' in now
     assert "# ours\n" in now
     assert run("init", "--confirm").returncode == 0
     assert '\nget_order = "read"\n' in (project / "dreamgym.toml").read_text()

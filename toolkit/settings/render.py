@@ -145,12 +145,21 @@ def _settings_of(spec: ToolSpec) -> ToolSettings:
     )
 
 
+def render_tool(spec: ToolSpec) -> list[str]:
+    """The same as a table of its own."""
+    tool = _settings_of(spec)
+    return _table(f"tools.{_name(spec.name)}", {"effect": tool.effect, **_beside_effect(tool)})
+
+
+def _beside_effect(tool: ToolSettings) -> dict[str, Any]:
+    return {name: getattr(tool, name) for name in _changed(tool, ToolSettings(tool.effect))}
+
+
 def _effect(tool: ToolSettings) -> str:
     """A tool's effect as the value of one line."""
     if not tool.effect_when and not tool.view and tool.imagine is None:
         return _value(f"{tool.effect}{'?' if tool.guessed else ''}")
-    changed = {name: getattr(tool, name) for name in _changed(tool, ToolSettings(tool.effect))}
-    return _value({"effect": tool.effect, **changed})
+    return _value({"effect": tool.effect, **_beside_effect(tool)})
 
 
 def _tools(settings: Settings, specs: Iterable[ToolSpec]) -> list[str]:
