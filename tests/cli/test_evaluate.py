@@ -69,23 +69,29 @@ def test_real_tools_run_only_when_asked_and_agreed_to(run, project: Path, own_sy
 
 
 @each_row(
-    ("flags", "said"),
+    ("flags", "code", "said"),
     [
-        (("--require", "better"), "evaluate: --require goes with --baseline RUN, or with --baseline MODEL."),
-        (("--split", "held_out"), "split: none of the 2 tasks is held_out. Nothing was run."),
-        (("--policy", "no-such-model"), "no-such-model"),
+        (
+            ("--require", "better"),
+            2,
+            "evaluate: --require goes with --baseline RUN, or with",
+        ),
+        (("--split", "held_out"), 5, "split: none of the 2 tasks is held_out. Nothing was run."),
+        (("--policy", "no-such-model"), 2, "no-such-model: no such directory"),
         (
             ("--real", "--yes"),
+            2,
             "settings: nothing resets the environment 'default' between episodes, and 'refund_payment'",
         ),
     ],
 )
 def test_what_cannot_be_evaluated_is_named_and_nothing_runs(
-    refusal, recorded: Path, flags: tuple[str, ...], said: str
+    run, recorded: Path, flags: tuple[str, ...], code: int, said: str
 ) -> None:
     if "--policy" in flags:
         pytest.importorskip("torch", reason="the extra train is not installed")
-    assert f"error: {said}" in refusal("evaluate", *FLAGS, *flags)
+    done = run("evaluate", *FLAGS, *flags)
+    assert (done.returncode, done.stdout, said in done.stderr) == (code, "", True), done.stderr
     assert not (recorded / "REAL").exists()
     assert not [*(recorded / "runs").glob("*")]  # the folder is made before the sandbox closes
 
