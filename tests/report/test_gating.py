@@ -330,15 +330,6 @@ def test_a_killed_run_is_not_judged_by_the_few_episodes_that_ended() -> None:
     assert broken == ["episodes"]
 
 
-@each_row("verdict", list(Verdict))
-def test_markdown_and_terminal_begin_with_the_same_verdict(verdict: Verdict) -> None:
-    gate = {"mode": "dream", "gate": gate_to_record(GateSettings())}
-    summary = summarize([episode("one", verdict=verdict, reason="why")], gate)
-    assert summary.verdict is verdict
-    assert render_run(summary).startswith(f"{verdict.upper()}  ")
-    assert markdown(summary, str).startswith(f"## {verdict.upper()} ")
-
-
 @each_row(
     ("gate", "broken"),
     [

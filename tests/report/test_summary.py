@@ -57,11 +57,6 @@ def test_verdicts_are_counted_and_inconclusive_is_neither() -> None:
     assert summary.interval == pytest.approx((0.0945, 0.9055), abs=1e-4)
 
 
-def test_with_nothing_decided_there_is_no_rate() -> None:
-    summary = summarize([episode("a", verdict=Verdict.INCONCLUSIVE)], DREAM)
-    assert (summary.rate, summary.interval) == (None, None)
-
-
 def test_tools_are_counted_with_the_irreversible_ones_first() -> None:
     summary = summarize([double_refund("a"), double_refund("b")], DREAM)
     assert [tool.name for tool in summary.tools] == ["refund_payment", "get_payment"]
@@ -168,11 +163,6 @@ def test_the_order_in_which_episodes_finished_changes_nothing() -> None:
     assert json.dumps(summarize(shuffled, DREAM).to_json()) == json.dumps(
         summarize(episodes, DREAM).to_json()
     )
-
-
-def test_one_pass_is_enough() -> None:
-    summary = summarize(iter([episode("a"), episode("b")]), DREAM)
-    assert len(summary.episodes) == 2
 
 
 def test_the_worst_task_comes_first() -> None:
@@ -333,12 +323,6 @@ def test_repeats_of_tasks_that_always_end_alike_make_success_no_surer() -> None:
     once, often = repeated(1), repeated(50)
     assert once.rate == often.rate == pytest.approx(2 / 3)
     assert once.interval == pytest.approx(often.interval)
-
-
-def test_each_task_weighs_the_same_however_many_of_its_episodes_are_decided() -> None:
-    unknown = [episode("a", one, Verdict.INCONCLUSIVE) for one in range(2, 5)]
-    failed = [episode("b", one, Verdict.FAILED) for one in range(1, 5)]
-    assert summarize([episode("a"), *unknown, *failed], {}).rate == 0.5
 
 
 @each_row(

@@ -18,6 +18,7 @@ from fnmatch import fnmatchcase
 from math import floor
 from typing import TYPE_CHECKING, Any
 
+from dreamgym_kit.report.percent import format_some
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.read import read_section
 from dreamgym_kit.settings.schema import GateSettings, declared
@@ -241,17 +242,11 @@ def _contradictions(summary: "RunMetrics", most: int) -> Iterator[Rule]:
 def _forbidden(summary: "RunMetrics", pattern: str) -> Rule:
     used = [(line, tool) for line in summary.episodes for tool in line.uses if fnmatchcase(tool[0], pattern)]
     calls = sum(tool[1] for _, tool in used)
-    why = (
-        f"the agent called {_some(sorted({tool[0] for _, tool in used}))} {_times(calls)}, which is forbidden"
-    )
+    named = format_some(sorted({tool[0] for _, tool in used}), _MAX_NAMED)
+    why = f"the agent called {named} {_times(calls)}, which is forbidden"
     measured = f"{_format_calls(calls)}{_no_such(summary, pattern, 'tool') if not calls else ''}"
     places = tuple((line.id, tool[2]) for line, tool in used)
     return _rule(f"forbid {pattern}", not calls, measured, "none allowed", why, places)
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    return ", ".join(names[:_MAX_NAMED]) + more
 
 
 def _no_such(summary: "RunMetrics", pattern: str, noun: str) -> str:
