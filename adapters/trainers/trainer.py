@@ -7,10 +7,7 @@ always refer to the state of a checkpoint, or, while `fit` runs, to the state af
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dreamgym_kit.adapters.models.folders import (
@@ -28,7 +25,6 @@ from dreamgym_kit.adapters.trainers.options import GrpoOptions, held_dtype
 from dreamgym_kit.adapters.trainers.ranks import in_touch, processes
 from dreamgym_kit.deployment.model_files import ADAPTER, digest_of_folder
 from dreamgym_kit.errors import TrainingStopped, UserError
-from dreamgym_kit.report.documents import quiet
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.turns import Batch, UpdateFacts
 
