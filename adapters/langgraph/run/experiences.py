@@ -557,7 +557,6 @@ async def answer_sources(
         own = asked_endpoint(settings, budget, dreams=True, check=check, role=role)
         return await stack.enter_async_context(own)
 
-    judge, second = await of("judge") if settings.experience.judge else None, None
-    if judge is not None:
-        second = ModelJudge(judge)
+    judge = await of("judge") if settings.experience.judge else None
+    second = None if judge is None else ModelJudge(judge)
     return AnswerSources(model, recorded, text, second, await of("user"), support, spend, trials, imagined)
