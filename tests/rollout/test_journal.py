@@ -96,18 +96,10 @@ def test_reading_a_torn_journal_changes_nothing_and_says_so(path: Path) -> None:
     path.write_bytes(whole[:-9])
     reader = JournalReader(path)
     assert [found.id for found in reader] == ["t1.1"]
-    assert reader.torn == TornLine(2, len(whole) // 2, len(whole) // 2 - 9)
+    size = len(whole) // 2 - 9
+    assert reader.torn == TornLine(2, len(whole) // 2, size)
+    assert str(reader.torn) == f"line 2 was half-written ({size} bytes); its episode is run again"
     assert path.read_bytes() == whole[:-9]
-
-
-def test_opening_a_torn_journal_cuts_the_torn_line_off_and_says_so(path: Path) -> None:
-    whole = write(path, 1, 2)
-    path.write_bytes(whole[:-9])
-    with Journal(path) as opened:
-        size = len(whole) // 2 - 9
-        assert str(opened.torn) == f"line 2 was half-written ({size} bytes); its episode is run again"
-        assert opened.append(episode(2))
-    assert path.read_bytes() == whole
 
 
 def test_a_half_written_line_that_happens_to_be_json_is_torn(path: Path) -> None:
