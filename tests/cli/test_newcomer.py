@@ -192,7 +192,7 @@ def test_what_loading_touches_is_told_before_a_dry_run_refuses_it(
     (allow,) = set(re.findall(r"\[guard\] (allow_\w+ = \[.*?\])", said))
     assert allow.startswith(setting)
     file = folder / "dreamgym.toml"
-    file.write_text(file.read_text().replace("[guard]\n", f"[guard]\n{allow}\n"))
+    file.write_text(f"{file.read_text()}[guard]\n{allow}\n")
     assert " stop  graph " not in typed("dreamgym-kit doctor", 2)  # nothing is recorded yet
     typed("dreamgym-kit simulate", 3)
 
