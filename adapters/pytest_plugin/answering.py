@@ -136,48 +136,59 @@ def _other_tools(tool: str, recorded: Sequence[Transition]) -> str:
     return f"recorded: {', '.join(map(clean, names))}{hint}"
 
 
-class _Tape:
-    """The part of `model_replay.ModelTape` that both tapes share."""
+class CassetteTape:
+    """Implements `model_replay.ModelTape`: replays recorded replies, or records them without secrets.
 
-    def __init__(self, task: str, models: str, masker: Masker) -> None:
+    Replies to a repeated request come in the order recorded; the last one repeats.
+
+    Args:
+        task: the task whose model is taped.
+        models: which models; see `fixture_scope.DreamOptions.models`.
+        masker: removes secrets from requests, as they are recorded and compared.
+        recorded: all turns of the cassette, to be replayed; None: record.
+    """
+
+    def __init__(
+        self, task: str, models: str, masker: Masker, recorded: Sequence[ModelTurn] | None = None
+    ) -> None:
         self._task, self._models, self._masker = task, models, masker
         self._lock = threading.Lock()
+        self.playing = recorded is not None
+        known = recorded or ()
+        self._turns = [turn for turn in known if turn.task == task] or list(known)
+        self._spelt = {_digest_of(message): message for turn in known for message in turn.new}
+        self._by_request: dict[str, list[ModelTurn]] = defaultdict(list)
+        for turn in self._turns:
+            self._by_request[_request(turn.model, turn.sent, turn.tools, turn.options)].append(turn)
+        self._played: Counter[str] = Counter()
+        self.misses: list[str] = []
 
     def takes(self, model: BaseChatModel) -> bool:
         """See `ModelTape.takes`."""
         return self._models == "recorded" or (self._models == "auto" and of_provider(model))
 
-    def play(self, query: ModelQuery) -> Mapping[str, JsonValue] | None:  # noqa: ARG002  only one tape plays
+    def play(self, query: ModelQuery) -> Mapping[str, JsonValue] | None:
         """See `ModelTape.play`."""
-        return None
-
-    def keep(self, query: ModelQuery, answer: Mapping[str, JsonValue]) -> None:
-        """See `ModelTape.keep`."""
-
-    def _request(self, query: ModelQuery) -> tuple[ModelQuery, tuple[str, ...]]:
-        """Give the request without secrets, as it is recorded and compared, and its messages' digests."""
-        messages = tuple(self._masker.plain(dict(message)) for message in query.messages)
-        return replace(query, messages=messages), tuple(map(_digest_of, messages))
-
-
-class RecordingTape(_Tape):
-    """Records models' replies, without secrets."""
-
-    playing = False
-
-    def __init__(self, task: str, models: str, masker: Masker) -> None:
-        super().__init__(task, models, masker)
-        self._turns: list[ModelTurn] = []
-        self._spelt: set[str] = set()
-
-    def keep(self, query: ModelQuery, answer: Mapping[str, JsonValue]) -> None:
-        """See `ModelTape.keep`."""
-        query, sent = self._request(query)
+        query, sent = self._masked(query)
+        request = _request(query.model, sent, query.tools, query.options)
         with self._lock:
-            new = [
-                message for name, message in zip(sent, query.messages, strict=True) if name not in self._spelt
-            ]
-            self._spelt.update(sent)
+            turns = self._by_request.get(request)
+            if not turns:
+                self.misses.append(_model_miss(query, sent, self._turns, self._spelt))
+                return None
+            turn = turns[min(self._played[request], len(turns) - 1)]
+            self._played[request] += 1
+            return turn.answer
+
+    def keep(self, query: ModelQuery, answer: Mapping[str, JsonValue]) -> None:
+        """See `ModelTape.keep`; a replayed reply is not recorded again."""
+        if self.playing:
+            return
+        query, sent = self._masked(query)
+        with self._lock:
+            messages = list(zip(sent, query.messages, strict=True))
+            new = [message for name, message in messages if name not in self._spelt]
+            self._spelt.update(messages)
             turn = ModelTurn(
                 task=self._task,
                 turn=len(self._turns) + 1,
@@ -194,38 +205,10 @@ class RecordingTape(_Tape):
         """Give the recorded turns in order."""
         return tuple(self._turns)
 
-
-class PlayingTape(_Tape):
-    """Replays the recorded reply to an equal request.
-
-    Replies to a repeated request come in the order recorded; the last one repeats.
-    """
-
-    playing = True
-
-    def __init__(self, task: str, models: str, turns: Sequence[ModelTurn], masker: Masker) -> None:
-        super().__init__(task, models, masker)
-        own = [turn for turn in turns if turn.task == task]
-        self._turns = own or list(turns)
-        self._spelt = {_digest_of(message): message for turn in turns for message in turn.new}
-        self._by_request: dict[str, list[ModelTurn]] = defaultdict(list)
-        for turn in self._turns:
-            self._by_request[_request(turn.model, turn.sent, turn.tools, turn.options)].append(turn)
-        self._played: Counter[str] = Counter()
-        self.misses: list[str] = []
-
-    def play(self, query: ModelQuery) -> Mapping[str, JsonValue] | None:
-        """See `ModelTape.play`."""
-        query, sent = self._request(query)
-        request = _request(query.model, sent, query.tools, query.options)
-        with self._lock:
-            turns = self._by_request.get(request)
-            if not turns:
-                self.misses.append(_model_miss(query, sent, self._turns, self._spelt))
-                return None
-            turn = turns[min(self._played[request], len(turns) - 1)]
-            self._played[request] += 1
-            return turn.answer
+    def _masked(self, query: ModelQuery) -> tuple[ModelQuery, tuple[str, ...]]:
+        """Give the request without secrets, and its messages' digests."""
+        messages = tuple(self._masker.plain(dict(message)) for message in query.messages)
+        return replace(query, messages=messages), tuple(map(_digest_of, messages))
 
 
 def _request(model: str, sent: Sequence[str], tools: Sequence[str], options: str) -> str:

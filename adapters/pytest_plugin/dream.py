@@ -18,7 +18,7 @@ from dreamgym_kit.adapters.langgraph.intercept.model_replay import replay_models
 from dreamgym_kit.adapters.langgraph.run.api import arecord, asimulate, record, renamed_arguments, simulate
 from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience
 from dreamgym_kit.adapters.langgraph.run.run import RunResult
-from dreamgym_kit.adapters.pytest_plugin.answering import CassetteExperience, PlayingTape, RecordingTape
+from dreamgym_kit.adapters.pytest_plugin.answering import CassetteExperience, CassetteTape
 from dreamgym_kit.adapters.pytest_plugin.cassette import Cassette, Recording, belonging_to, recordable
 from dreamgym_kit.adapters.pytest_plugin.episode import DreamedEpisode, arguments_of
 from dreamgym_kit.adapters.pytest_plugin.fixture_scope import (
@@ -204,7 +204,7 @@ class Dream:
     async def _dreamt(self, run: _Run) -> tuple[RunResult, list[str]]:
         calls = self._cassette.calls()
         masker = process_masker()
-        tape = PlayingTape(run.task.id, self.options.models, self._cassette.turns(), masker)
+        tape = CassetteTape(run.task.id, self.options.models, masker, self._cassette.turns())
         with self._further() as further, replay_models(run.task.id, tape):
             experience = CassetteExperience(run.mocks, calls, further)
             result = await self._result(run, real=False, experience=experience)
@@ -216,7 +216,7 @@ class Dream:
         return result, [*tape.misses, *experience.misses]
 
     async def _recorded(self, run: _Run) -> DreamedEpisode:
-        tape = RecordingTape(run.task.id, self.options.models, process_masker())
+        tape = CassetteTape(run.task.id, self.options.models, process_masker())
         with awake(), replay_models(run.task.id, tape):
             result = await self._result(run, real=True, label=self.options.test)
         episode = self._episode(run, result, recorded=True)

@@ -41,14 +41,8 @@ class CallRequest:
     call_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Unclear:
-    """A malformed call or answer in a conversation."""
-
-    why: str
-
-
-Part = CallRequest | ParsedReply | Unclear
+Part = CallRequest | ParsedReply | str
+"""A call, an answer, or why a part of a conversation is neither."""
 
 
 def joined(items: Iterable[Part], record: TraceRecord, descriptions: Mapping[str, str]) -> list[Item]:
@@ -61,8 +55,8 @@ def joined(items: Iterable[Part], record: TraceRecord, descriptions: Mapping[str
         if isinstance(item, CallRequest):
             open_calls.append(len(calls))
             calls.append(item)
-        elif isinstance(item, Unclear):
-            items_read.append(UnreadableLine(record.line, item.why))
+        elif isinstance(item, str):
+            items_read.append(UnreadableLine(record.line, item))
         elif (place := _find(item, calls, open_calls)) is None:
             why = f"an answer{_named(item)} without a call in this conversation"
             items_read.append(UnreadableLine(record.line, why))
@@ -154,7 +148,7 @@ def items_in(messages: Sequence[JsonValue]) -> Iterator[Part]:
     turn, answered = 0, True
     for message in messages:
         if not isinstance(message, dict):
-            yield Unclear("a message that is not an object")
+            yield "a message that is not an object"
             continue
         if message.get("type") == "function_call":  # items: calls of one turn are adjacent
             turn += answered
@@ -192,7 +186,7 @@ def _message(turn: int, message: Mapping[str, JsonValue]) -> Iterator[Part]:
 def _call(turn: int, spec: JsonValue, call_id: JsonValue) -> Part:
     name = spec.get("name") if isinstance(spec, dict) else None
     if not isinstance(spec, dict) or not isinstance(name, str) or not name:
-        return Unclear("a call without a tool's name")
+        return "a call without a tool's name"
     args = next((spec[key] for key in ("arguments", "args", "input") if key in spec), None)
     return CallRequest(turn, name, args, text_of(call_id))
 
@@ -258,7 +252,7 @@ def _sharegpt_items(parts: list[JsonValue]) -> Iterator[Part]:
                 if isinstance(call, dict) and isinstance(call.get("name"), str):
                     yield CallRequest(turn, call["name"], call.get("arguments", call.get("parameters")))
                 else:
-                    yield Unclear("a function_call whose value is not a JSON object with a name")
+                    yield "a function_call whose value is not a JSON object with a name"
         elif sender in _SHAREGPT_ANSWERS:
             answered = True
             yield _reply(part.get("value"))

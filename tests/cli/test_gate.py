@@ -82,6 +82,8 @@ def test_a_summary_is_added_to_what_is_there(recorded: Path, run) -> None:
         (("deploy", "--back"), "deploy --back is now deploy rollback."),
         (("deploy", "models/desk", "--force", "x"), "deploy models/desk is now deploy promote models/desk."),
         (("record", "--crawl"), "--crawl is now the command crawl."),
+        (("report", "--only", "success"), "--only success is now --only passed."),
+        (("report", "--only=undetermined"), "--only undetermined is now --only inconclusive."),
     ],
 )
 def test_an_old_command_is_code_2_and_names_the_new_one(
@@ -89,14 +91,6 @@ def test_an_old_command_is_code_2_and_names_the_new_one(
 ) -> None:
     done = run(*typed)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {now}\n")
-
-
-@each_row("old", [("--only", "success"), ("--only=undetermined",)])
-def test_an_old_verdict_is_code_2_and_names_the_new_one(project: Path, run, old: tuple[str, ...]) -> None:
-    done = run("report", *old)
-    now = "passed" if "success" in old else "inconclusive"
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.endswith(f" is now --only {now}.\n")
 
 
 def test_old_flags_are_code_2_and_say_what_to_type_now_all_at_once(project: Path, run) -> None:

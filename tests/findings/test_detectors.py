@@ -7,7 +7,7 @@ from each_row import each_row
 
 from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.findings.case import AnsweredInterrupt, Case
-from dreamgym_kit.findings.detectors import BUILT_IN, FAILED, OPTIONAL, Detectors, detectors_of
+from dreamgym_kit.findings.detectors import BUILT_IN, DEFAULT, FAILED, OPTIONAL, Detectors, detectors_of
 from dreamgym_kit.findings.writes import repeated_writes
 from dreamgym_kit.settings.schema import FindingsSettings, Settings
 from dreamgym_kit.types import (
@@ -225,8 +225,7 @@ def test_a_call_that_its_argument_makes_destructive_is_found(query: str, named: 
     case = replace(
         Talk("List it.").call(("get_order", {"query": query}, [])).case(), specs={"get_order": spec}
     )
-    default = detectors_of(Settings(), lambda *_: seen)
-    kinds = [finding.kind for finding in default.episode_done(case)]
+    kinds = [finding.kind for finding in DEFAULT.episode_done(case)]
     assert kinds == (["destructive_by_argument"] if named else [])
 
 

@@ -127,8 +127,8 @@ def test_every_report_says_executed_with_the_arguments_and_never_refused(project
     assert "undo it on the real system" in str(result).lower()
     assert '[functions."MODULE:refund"]' in str(result)
     page = page_of(RunDirectory.open(result.directory), place="run").html
-    assert '"executed":[[0,"refund(order=' in page
-    assert '"verdict":{"verdict":"failed"' in page
+    assert f'"executed":[["{episode.id}","refund(order=' in page
+    assert '"verdict":"failed","exit_code":6' in page
     assert '"Real calls","1 executed, 0 blocked' in page
 
 

@@ -7,7 +7,7 @@ import pytest
 from training.loop_doubles import Planted
 from training.trained_runs import trained_run, training_in
 
-from dreamgym_kit.adapters.langgraph.training.train import goes_on, impatience
+from dreamgym_kit.adapters.langgraph.training.train import goes_on
 from dreamgym_kit.report.training import Training, share_of, training_of
 from dreamgym_kit.report.training_curves import curves_of
 from dreamgym_kit.report.training_text import render_training
@@ -132,28 +132,3 @@ def test_pictures_are_drawn_of_any_training(tmp_path: Path) -> None:
         assert {"training.png", "training-dark.png", "success.png"} <= {path.name for path in drawn}
         assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)
     assert draw_training(Training(MANIFEST, (), (), {}), tmp_path / "none") == []
-
-
-def test_a_training_whose_batches_hung_on_time_says_so() -> None:
-    assert impatience(0) == []
-    (told,) = impatience(3)
-    assert told.startswith("3 times an episode asked the policy nothing")
-    assert "may differ in the last bits" in told
-
-
-def test_one_step_is_drawn_as_wide_as_any_and_steps_are_whole_numbers(tmp_path: Path) -> None:
-    figures = pytest.importorskip("matplotlib.figure", reason="the extra train is not installed")
-    from dreamgym_kit.adapters.plots import draw_curve
-
-    one = StepRecord(1, StepFacts(groups=1, episodes=2, success=1), seconds={"waited": 2.0, "update": 1.0})
-    curves = curves_of(Training(MANIFEST, [one], [evaluation(0, [0.5])], {}))
-    for curve in curves:
-        axes = figures.Figure().add_subplot()
-        draw_curve(axes, curve, [1], "light")
-        low, high = axes.get_xlim()
-        ticks = [tick for tick in axes.get_xticks() if low <= tick <= high]
-        assert ticks
-        assert all(tick == round(tick) for tick in ticks)
-        if curve.stacked:
-            bars = [area.get_paths()[0].get_extents() for area in axes.collections]
-            assert [(bar.x0, bar.x1) for bar in bars if bar.height] == [(0.5, 1.5)] * 2

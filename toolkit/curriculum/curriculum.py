@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any
 
 from dreamgym_kit.canonical import digest
 from dreamgym_kit.curriculum.making import Workshop, patterns_of
@@ -84,7 +83,10 @@ class Curriculum:
 
     def restore(self, courses: Mapping[int, JsonValue]) -> None:
         """Restore the records of earlier parts, by step."""
-        self._draws = {step: [DRAWS.read(item) for item in _list(course)] for step, course in courses.items()}
+        self._draws = {
+            step: [DRAWS.read(item) for item in course] if isinstance(course, list) else []
+            for step, course in courses.items()
+        }
         for step in sorted(self._draws):
             self._admit([synthetic.task for draw in self._draws[step] for synthetic in draw.made])
 
@@ -222,7 +224,3 @@ def _seen(group: Group, pick: Pick) -> GroupSeen:
         inconclusive=sum(not verdict.conclusive for verdict in verdicts),
         failed_at=failed_at(episodes),
     )
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []

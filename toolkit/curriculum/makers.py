@@ -87,11 +87,12 @@ class ModelMaker:
             if not texts:
                 return []
             numbered = [f"{number}. {text}" for number, text in enumerate(texts, start=1)]
+            numbers = {"type": "integer", "minimum": 0, "maximum": len(texts)}
             reply = await request_output(
                 self._endpoint,
                 _CHOOSE,
                 fenced([given[0], ("variations", numbered)]),
-                _selection(len(texts)),
+                closed(reasoning={"type": "string"}, selection=numbers),
                 name="selection",
                 seed=seed,
             )
@@ -102,22 +103,13 @@ class ModelMaker:
         return [task] if task is not None else []
 
     async def _proposed(self, given: list[tuple[str, JsonValue]], count: int, seed: int) -> list[str]:
+        text = {"type": "string", "minLength": 1, "maxLength": _MAX_TEXT}
+        schema = closed(variations={"type": "array", "minItems": 1, "maxItems": count, "items": text})
         reply = await request_output(
-            self._endpoint, _PROPOSE, fenced(given), _variations(count), name="variations", seed=seed
+            self._endpoint, _PROPOSE, fenced(given), schema, name="variations", seed=seed
         )
         texts = [" ".join(text.split()) for text in reply["variations"]]
         return list(dict.fromkeys(text for text in texts if text))[:count]
-
-
-def _variations(count: int) -> Mapping[str, JsonValue]:
-    texts = {"type": "string", "minLength": 1, "maxLength": _MAX_TEXT}
-    listed = {"type": "array", "minItems": 1, "maxItems": count, "items": texts}
-    return closed(variations=listed)
-
-
-def _selection(count: int) -> Mapping[str, JsonValue]:
-    numbers = {"type": "integer", "minimum": 0, "maximum": count}
-    return closed(reasoning={"type": "string"}, selection=numbers)
 
 
 def _saying(task: Task, text: str) -> Task | None:

@@ -214,7 +214,8 @@ def drawn(
     took = {pick.task.id for pick in picks}
     by_luck = sorted(
         (standing for standing in fresh if standing.task.id not in took),
-        key=lambda standing: _luck(standing, key, settings.focus),
+        # an exponential waiting time with the weight as rate: the smallest are taken
+        key=lambda standing: _dice(standing, key) / float(max(standing.score, _LEAST) ** settings.focus),
     )
     spare = sorted(
         (standing for standing in standings if standing.rests or standing.task.id in again),
@@ -230,11 +231,6 @@ def drawn(
             room -= 1
         picks.append(Pick(standing.task, SCORE, standing.score))
     return picks[:count]
-
-
-def _luck(standing: Standing, key: Sequence[str | int], focus: float) -> float:
-    """Return an exponential waiting time with the weight as rate; the smallest are taken."""
-    return _dice(standing, key) / float(max(standing.score, _LEAST) ** focus)
 
 
 def _dice(standing: Standing, key: Sequence[str | int]) -> float:

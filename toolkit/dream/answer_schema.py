@@ -208,11 +208,6 @@ def _at(value: Any, *names: str) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def infer(values: Sequence[JsonValue], *, closed: bool = True) -> dict[str, JsonValue]:
-    """A JSON schema that all these values fit; `closed`: records that never had another key have none."""
-    return _inferred(list(values), _DEEP, closed=closed)
-
-
 def _declared(tool: ToolSpec) -> AnswerSchema | None:
     if not tool.answer_schema or len(json.dumps(tool.answer_schema, default=str)) > _MAX_DECLARED:
         return None
@@ -250,7 +245,8 @@ def _missing_names(schema: Mapping[str, JsonValue], content: JsonValue) -> str |
     return None
 
 
-def _inferred(values: list[JsonValue], depth: int, *, closed: bool) -> dict[str, JsonValue]:
+def infer(values: Sequence[JsonValue], depth: int = _DEEP, *, closed: bool = True) -> dict[str, JsonValue]:
+    """A JSON schema that all these values fit; `closed`: records that never had another key have none."""
     kinds = sorted({_kind(value) for value in values})
     if depth == 0 or not kinds:
         return {}
@@ -262,7 +258,7 @@ def _inferred(values: list[JsonValue], depth: int, *, closed: bool) -> dict[str,
     if "array" in kinds:
         items = [item for value in values if isinstance(value, list) for item in value]
         if items:
-            schema["items"] = _inferred(items, depth - 1, closed=closed)
+            schema["items"] = infer(items, depth - 1, closed=closed)
     return schema
 
 
@@ -271,9 +267,9 @@ def _of_objects(values: list[dict[str, JsonValue]], depth: int, *, closed: bool)
     in_all = [name for name in names if all(name in value for value in values)]
     if len(names) > _MAX_KEYS or (len(values) >= _LEAST and len(names) > 1 and not in_all):
         every = [item for value in values for item in value.values()]
-        return {"additionalProperties": _inferred(every, depth - 1, closed=closed)}
+        return {"additionalProperties": infer(every, depth - 1, closed=closed)}
     properties = {
-        name: _inferred([value[name] for value in values if name in value], depth - 1, closed=closed)
+        name: infer([value[name] for value in values if name in value], depth - 1, closed=closed)
         for name in names
     }
     found: dict[str, JsonValue] = {"properties": properties, "required": in_all}

@@ -142,8 +142,7 @@ class ConsistencyCheck:
         settled = copy_json(seen)
         known_rows = self._known_rows(dream, settled)
         for record in records(settled, self._call.args):
-            thing = (things.kind_of(record.named, self._call.tool), record.entity)
-            told = {} if decision.like is None else self._told.fields.get(thing, {})
+            told = {} if decision.like is None else self._fields_of(record)
             for name, value in {**told, **known_rows.get(record.entity, {})}.items():
                 if name == record.named or name not in record.fields or same(record.fields[name], value):
                     continue
@@ -245,12 +244,9 @@ class ConsistencyCheck:
         made = {record.thing[1] for record in things.records(seen, self._call)}
         near = {*things.identifiers(self._call.args), *made}
         for word in words:
-            if self._told_together(word, near):
+            if any(word in told and told & near for told in map(_named_in, self._situation.history)):
                 return word
         raise NotSerializable(f"set: nothing that is known is named '{entity[:60]}'")
-
-    def _told_together(self, thing: str, named: set[str]) -> bool:
-        return any(thing in words and words & named for words in map(_named_in, self._situation.history))
 
     def _check_effect(self, dream: ProgramEpisode, claim: Claim, seen: JsonValue) -> None:
         """One change against the tool's recorded effects."""

@@ -66,13 +66,13 @@ def opened(seen: JsonValue) -> tuple[JsonValue, Wrap]:
         return seen["$json"], lambda inner: {**seen, "$json": inner}
     if isinstance(seen, dict) and len(seen) == 1 and isinstance(parts := seen.get("$answer"), dict):
         if parts.get("content") is None or parts.get("error") is not None:
-            return seen, _as_it_is
+            return seen, as_it_is
         inner, put = opened(parts["content"])
         return inner, lambda other: {"$answer": {**parts, "content": put(other)}}
     if isinstance(seen, list) and len(seen) == 1 and _is_text_block(block := seen[0]):
         inner, put = opened(block.get("text"))
         return inner, lambda other: [{**block, "text": put(other)}]
-    return seen, _as_it_is
+    return seen, as_it_is
 
 
 def failed(seen: JsonValue) -> bool:
@@ -144,5 +144,6 @@ def _is_text_block(block: JsonValue) -> bool:
     return isinstance(block, dict) and block.get("type") == "text" and set(block) <= {"type", "text", "id"}
 
 
-def _as_it_is(inner: JsonValue) -> JsonValue:
+def as_it_is(inner: JsonValue) -> JsonValue:
+    """The wrapping of what has none."""
     return inner

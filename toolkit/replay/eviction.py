@@ -7,7 +7,7 @@ a real row goes only where a limit on all rows is still passed and no dreamt one
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from math import floor
+from math import floor, inf
 
 from dreamgym_kit.errors import StoreError
 from dreamgym_kit.interfaces import Room
@@ -39,7 +39,8 @@ def to_evict(rows: Sequence[StoredRow], room: Room, *, now: float) -> list[int]:
     """
     real = [row for row in rows if row.real]
     dreamt = [row for row in rows if not row.real]
-    young = [row for row in dreamt if not _is_old(row, room, now)]
+    since = -inf if room.dreamt_lifetime_s is None else now - room.dreamt_lifetime_s
+    young = [row for row in dreamt if row.recorded_at <= 0 or row.recorded_at >= since]
     allowed = min(len(young), _most_dreamt(len(real), room))
     if room.rows is not None:
         allowed = min(allowed, max(0, room.rows - len(real)))
@@ -47,11 +48,6 @@ def to_evict(rows: Sequence[StoredRow], room: Room, *, now: float) -> list[int]:
     too_many = 0 if room.rows is None else max(0, len(real) - room.rows)
     staying = {row.number for row in (*stay, *real[too_many:])}
     return [row.number for row in rows if row.number not in staying]
-
-
-def _is_old(row: StoredRow, room: Room, now: float) -> bool:
-    lifetime = room.dreamt_lifetime_s
-    return lifetime is not None and row.recorded_at > 0 and now - row.recorded_at > lifetime
 
 
 def _most_dreamt(real: int, room: Room) -> int:

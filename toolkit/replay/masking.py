@@ -446,7 +446,7 @@ class Masker:
         elif not secret and type(value) not in _BARE:
             lists = isinstance(value, (list, tuple))
             named = names_secret(name) or name in self._fields
-            secret = named and (lists or _holds_secrets(name))
+            secret = named and (lists or _CONTAINER.search(name) is not None)
             if named and not lists:
                 value = {part: self._wrapped(name, part, item) for part, item in value.items()}
         return self.text(name), self._plain(value, depth, secret=secret)
@@ -538,11 +538,7 @@ _WRAPPING = frozenset(
 )  # fmt: skip
 """Keys of an object that stands for a single value."""
 _CONTAINER = re.compile(r"(creds|credentials|secrets|passwords)$", re.IGNORECASE)
-
-
-def _holds_secrets(name: str) -> bool:
-    """Whether every text below a name is a secret, and not only one that is told of in some form."""
-    return _CONTAINER.search(name) is not None
+"""A name below which every text is a secret, and not only one that is told of in some form."""
 
 
 def _is_mixed(text: str) -> bool:

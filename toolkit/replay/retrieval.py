@@ -126,14 +126,10 @@ def fuse(rankings: Mapping[str, Sequence[int]]) -> list[Fused]:
                 places[row][name] = place
             else:
                 places[row] = {name: place}
-    ranked = sorted([(-_score(list(at.values())), row) for row, at in places.items()])
+    ranked = sorted(
+        (-sum(1 / (DAMPING + place) for place in sorted(at.values())), row) for row, at in places.items()
+    )
     return [Fused(row, -score, places[row]) for score, row in ranked]
-
-
-def _score(places: list[int]) -> float:
-    if len(places) == 1:
-        return 1 / (DAMPING + places[0])
-    return sum([1 / (DAMPING + place) for place in sorted(places)])
 
 
 DEPTH = 24  # rows of each ranking at first; more where many of them say the same

@@ -81,7 +81,8 @@ def read_lines(stream: BinaryIO) -> Iterator[TransitionLine | UnreadableLine]:
                 return
             raw = raw.removeprefix(codecs.BOM_UTF8)
         if len(raw) > MAX_BYTES:
-            _skip_line(stream)
+            while (part := stream.readline(2**20)) and not part.endswith(b"\n"):
+                pass
             yield UnreadableLine(number, f"longer than {MAX_BYTES} bytes")
         elif line := raw.strip():
             yield _read_line(number, line)
@@ -171,11 +172,6 @@ def _read_line(number: int, line: bytes) -> TransitionLine | UnreadableLine:
         return TransitionLine(number, len(line), load_transition(line))
     except NotSerializable as error:
         return UnreadableLine(number, str(error))
-
-
-def _skip_line(stream: BinaryIO) -> None:
-    while (part := stream.readline(2**20)) and not part.endswith(b"\n"):
-        pass
 
 
 def _give_name(beside: Path, path: Path, *, overwrite: bool) -> None:

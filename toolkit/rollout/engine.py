@@ -118,7 +118,9 @@ class _Run:
         cancelled = asyncio.Event()
 
         def wake() -> None:
-            self._say_stopping()
+            if self._stop.requested and not self._said_stopping:
+                self._said_stopping = True
+                self._events.emit("run_stopping", reason=self._stop.reason)
             if self._stop.cancelled:
                 cancelled.set()
 
@@ -217,11 +219,6 @@ class _Run:
             finished=episode.stop not in UNFINISHED,
             imagined=episode.rests_on_imagined,
         )
-
-    def _say_stopping(self) -> None:
-        if self._stop.requested and not self._said_stopping:
-            self._said_stopping = True
-            self._events.emit("run_stopping", reason=self._stop.reason)
 
 
 def append_executed(journal: Journal, stop: StopSwitch, events: EventSink) -> Callable[[Episode], None]:

@@ -127,7 +127,11 @@ def write_lock(path: Path, graph: str, tools: Iterable[LockedTool]) -> None:
         UserError: the lock cannot be read (see `read_lock`) or written.
     """
     lock = read_lock(path) or {}
-    later = {name: _accepted(tool) for name, tool in lock.get(graph, {}).items() if tool.at_run_time}
+    later = {
+        name: replace(tool, decided_by=DecidedBy.GUESS) if tool.decided_by is DecidedBy.NOBODY else tool
+        for name, tool in lock.get(graph, {}).items()
+        if tool.at_run_time
+    }
     _write(path, {**lock, graph: later | {tool.name: tool for tool in tools}})
 
 
@@ -139,10 +143,6 @@ def add_to_lock(path: Path, graph: str, tools: Iterable[LockedTool]) -> None:
     """
     lock = read_lock(path) or {}
     _write(path, {**lock, graph: dict(lock.get(graph, {})) | {tool.name: tool for tool in tools}})
-
-
-def _accepted(tool: LockedTool) -> LockedTool:
-    return replace(tool, decided_by=DecidedBy.GUESS) if tool.decided_by is DecidedBy.NOBODY else tool
 
 
 def differences(before: Mapping[str, LockedTool], tools: Iterable[LockedTool]) -> list[str]:

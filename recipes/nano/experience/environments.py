@@ -13,7 +13,6 @@ import asyncio
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from dreamgym_kit.dream.chain import SURE
 from dreamgym_kit.dream.learned.deciding import LearnedDecision
@@ -219,30 +218,9 @@ class _Prober:
 
 
 THRESHOLD = 0.5
+_BINS = 10  # of the calibration error
 
 Support = Callable[[str, LearnedDecision], float]
-
-
-class Count(NamedTuple):
-    """Calls, those that were answered, and those whose answer was the true one."""
-
-    calls: int = 0
-    answered: int = 0
-    exact: int = 0
-
-    def more(self, *, answered: bool, exact: bool) -> "Count":
-        """With one call more."""
-        return Count(self.calls + 1, self.answered + answered, self.exact + (answered and exact))
-
-    @property
-    def share(self) -> float:
-        """0..1 of all calls: exactly answered."""
-        return self.exact / self.calls if self.calls else 0.0
-
-    @property
-    def right(self) -> float:
-        """0..1 of the answered calls: exactly answered; 1 where none was."""
-        return self.exact / self.answered if self.answered else 1.0
 
 
 def answers_of(call: Tried, support: Support) -> Mapping[str, tuple[bool, bool]]:
@@ -279,36 +257,34 @@ def recording(rows: Sequence[Transition]) -> RecordedEpisode:
     )
 
 
-def counted(tries: Iterable[Tried], support: Support) -> dict[str, dict[str, Count]]:
-    """By arm, by tool, and for "reads", "writes", "refused" and "all"."""
-    by_arm: dict[str, dict[str, Count]] = defaultdict(lambda: defaultdict(Count))
+def figures_of(tries: Iterable[Tried], support: Support) -> dict[str, JsonValue]:
+    """What is kept beside the weights, by arm and by kind ("all", "reads", "writes", "refused", each tool).
+
+    Calls, the share of them that was answered exactly, and that share of the answered ones (1 without any).
+    """
+    by_arm: dict[str, dict[str, list[tuple[bool, bool]]]] = defaultdict(lambda: defaultdict(list))
     for trial in tries:
         kinds = ["all", trial.step.tool, "writes" if trial.step.writes else "reads"]
         kinds += ["refused"] if not trial.step.ok and trial.step.writes else []
-        for arm, (answered, exact) in answers_of(trial, support).items():
+        for arm, pair in answers_of(trial, support).items():
             for kind in kinds:
-                by_arm[arm][kind] = by_arm[arm][kind].more(answered=answered, exact=exact)
-    return {arm: dict(counts) for arm, counts in by_arm.items()}
+                by_arm[arm][kind].append(pair)
+    return {arm: {kind: _shares(pairs) for kind, pairs in kinds.items()} for arm, kinds in by_arm.items()}
 
 
-def figures_of(tries: Sequence[Tried], support: Support) -> dict[str, JsonValue]:
-    """What is kept beside the weights: shares by arm and kind."""
-    return {
-        arm: {
-            kind: [count.calls, round(count.share, 4), round(count.right, 4)]
-            for kind, count in counts.items()
-        }
-        for arm, counts in counted(tries, support).items()
-    }
+def _shares(pairs: Sequence[tuple[bool, bool]]) -> list[JsonValue]:
+    answered = sum(given for given, _ in pairs)
+    exact = sum(given and right for given, right in pairs)
+    return [len(pairs), round(exact / len(pairs), 4), round(exact / answered, 4) if answered else 1.0]
 
 
-def expected_error(tries: Iterable[Tried], support: Support, bins: int = 10) -> float:
+def expected_error(tries: Iterable[Tried], support: Support) -> float:
     """Expected calibration error of what the model decided: mean distance of support and exactness."""
     points = [
         (support(trial.step.tool, trial.made), trial.made_exact) for trial in tries if trial.made is not None
     ]
     total = 0.0
-    for number in range(bins):
-        inside = [point for point in points if number == min(int(point[0] * bins), bins - 1)]
+    for number in range(_BINS):
+        inside = [point for point in points if number == min(int(point[0] * _BINS), _BINS - 1)]
         total += abs(sum(pair[0] for pair in inside) - sum(pair[1] for pair in inside))
     return total / len(points) if points else 0.0

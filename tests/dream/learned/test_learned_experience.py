@@ -127,27 +127,32 @@ async def test_what_the_tools_program_says_is_changed_becomes_part_of_the_state(
     assert told.out["owed"] == before["owed"] - 5
 
 
+PAY = ("pay", {"amount": 5})
+
+
 @pytest.mark.parametrize(
-    ("words", "why"),
+    ("words", "probability", "asked", "why"),
     [
-        ("order.status done => wonderful", "'wonderful' is no outcome of pay"),
-        ("I would say that it works", "no decision: a decision has '=>' once"),
-        ("=> ok set order.owed 3", "after '=>' stands one outcome"),
+        ("order.status done => wonderful", 0.9, PAY, "'wonderful' is no outcome of pay"),
+        ("I would say that it works", 0.9, PAY, "no decision: a decision has '=>' once"),
+        ("=> ok set order.owed 3", 0.9, PAY, "after '=>' stands one outcome"),
+        # that a read goes well is not what it says of a thing that nobody has seen
+        (
+            "=> ok",
+            0.9,
+            ("get_order", {"order_id": "O555"}),
+            "no recording shows how get_order says that outcome",
+        ),
+        ("=> ok", 0.4, ("hurry", {}), "; the learned model: confidence 0.40, required 0.50"),
     ],
 )
-async def test_what_cannot_be_used_is_told_and_nobody_answers(words: str, why: str) -> None:
-    dream = Dreamed(fixed(words))
-    answer = await dream.call("pay", order_id=next(iter(dream.orders)), amount=5)
+async def test_what_cannot_be_used_is_told_and_nobody_answers(
+    words: str, probability: float, asked: tuple[str, dict[str, object]], why: str
+) -> None:
+    dream = Dreamed(fixed(words), probability=probability)
+    answer = await dream.call(asked[0], **{"order_id": next(iter(dream.orders)), **asked[1]})
     assert answer.unanswered
     assert why in answer.why
-
-
-async def test_an_outcome_that_no_program_can_say_is_nobodys_answer() -> None:
-    """That a read goes well is not what it says of a thing that nobody has seen."""
-    dream = Dreamed(fixed("=> ok"))
-    answer = await dream.call("get_order", order_id="O555")
-    assert answer.unanswered
-    assert "no recording shows how get_order says that outcome here" in answer.why
 
 
 async def test_what_the_task_named_is_not_denied() -> None:
@@ -159,13 +164,6 @@ async def test_what_the_task_named_is_not_denied() -> None:
     named = await dream.learned.answer(call, replace(situation, spoken=("Send O5 again, please.",)))
     assert named.unanswered
     assert named.why == "learned: somebody spoke of O5: it is there"
-
-
-async def test_below_the_threshold_it_abstains_and_says_how_sure_it_is() -> None:
-    dream = Dreamed(fixed("=> ok"), probability=0.4)
-    answer = await dream.call("hurry", order_id=next(iter(dream.orders)))
-    assert answer.unanswered
-    assert answer.why.endswith("; the learned model: confidence 0.40, required 0.50")
 
 
 async def test_its_support_is_what_it_was_worth_on_held_out_calls() -> None:

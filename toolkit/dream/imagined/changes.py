@@ -168,17 +168,14 @@ def _without_rows(value: JsonValue, entity: str) -> tuple[JsonValue, int]:
     if isinstance(value, (list, tuple)):
         rows, gone = [], 0
         for item in value:
-            if (isinstance(item, Mapping) and _is(item, entity)) or _is_name(item, entity):
+            names_it = isinstance(item, (str, int)) and not isinstance(item, bool) and _same(item, entity)
+            if names_it or (isinstance(item, Mapping) and _is(item, entity)):
                 gone += 1
                 continue
             row, _ = _without_rows(item, entity)
             rows.append(row)
         return rows, gone
     return value, 0
-
-
-def _is_name(item: JsonValue, entity: str) -> bool:
-    return isinstance(item, (str, int)) and not isinstance(item, bool) and _same(item, entity)
 
 
 def _recounted(record: Mapping[str, JsonValue], length: int, by: int) -> dict[str, JsonValue]:

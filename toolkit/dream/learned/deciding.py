@@ -16,7 +16,7 @@ from dreamgym_kit.dream.learned.vocabulary import (
     Vocabulary,
     read_decision,
 )
-from dreamgym_kit.dream.observed import Wrap
+from dreamgym_kit.dream.observed import Wrap, as_it_is
 from dreamgym_kit.dream.programs.dreaming import ProgramEpisode
 from dreamgym_kit.dream.programs.model import OutcomeForm, ToolProgram
 from dreamgym_kit.dream.programs.scope import Scope
@@ -108,7 +108,7 @@ def decided(
         if out is not UNKNOWN:
             if not ok:
                 _check_denial(question, out)
-            return LearnedDecision(ok, out, program.wraps.get(ok, _as_it_is), decision, probability)
+            return LearnedDecision(ok, out, program.wraps.get(ok, as_it_is), decision, probability)
     raise Undecided(f"no recording shows how {tool} says that outcome here")
 
 
@@ -133,7 +133,3 @@ def _check_denial(question: Question, out: JsonValue) -> None:
 def probability_of(logprobs: tuple[float, ...]) -> float:
     """Of a whole decision, from its tokens' natural log-probs."""
     return math.exp(min(0.0, sum(logprobs)))
-
-
-def _as_it_is(out: JsonValue) -> JsonValue:
-    return out

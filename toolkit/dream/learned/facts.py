@@ -47,7 +47,8 @@ def facts_of(dream: ProgramEpisode, tool: str, args: Mapping[str, JsonValue]) ->
     facts |= {f"heard.{name}": heard for name, heard in scope.heard.items()}
     for name, value in given.items():
         number = as_number(value)
-        facts[f"{name}~0"] = "no_number" if number is None else _sign(number)
+        sign = "zero" if number == 0 else "below" if (number or 0) < 0 else "above"
+        facts[f"{name}~0"] = "no_number" if number is None else sign
     facts.update(_compared(given, scope))
     things = dream.model.things(tool, args)
     facts |= {f"after.{done}": True for done, named, _ in state.written if named & things}
@@ -70,10 +71,6 @@ def form_text(form: Sequence[object]) -> str:
 
 def _word(name: str) -> str:
     return _GAP.sub("_", name)
-
-
-def _sign(number: float) -> str:
-    return "zero" if number == 0 else "below" if number < 0 else "above"
 
 
 def _compared(given: Mapping[str, JsonValue], scope: Scope) -> Iterator[tuple[str, JsonValue]]:
