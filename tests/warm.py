@@ -5,6 +5,8 @@ environment, arguments and files of its own, and ends as any process does. Tests
 of a process, or that send signals, start the installed command itself.
 """
 
+import atexit
+import functools
 import importlib
 import json
 import os
@@ -52,6 +54,20 @@ class WarmCommand:
         with self._process:
             assert self._process.stdin is not None
             self._process.stdin.close()
+
+
+@functools.cache
+def _shared() -> WarmCommand:
+    command = WarmCommand(os.environ)
+    atexit.register(command.close)
+    return command
+
+
+def run_command(
+    *arguments: object, folder: Path | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in this process's folder and environment, or in `folder` and with more variables."""
+    return _shared().run(list(map(str, arguments)), folder or Path.cwd(), {**os.environ, **variables})
 
 
 def serve() -> None:

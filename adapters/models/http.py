@@ -10,12 +10,13 @@ Importing this imports `openai`, which takes 0.3 s: to be imported where an endp
 
 import asyncio
 import socket
+import ssl
 import threading
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import httpx2
@@ -197,11 +198,17 @@ class _Loop(asyncio.SelectorEventLoop):  # not the policy's: the guard cannot se
         return self._numbers.get(connection.get_extra_info("socket").fileno(), self.opened + 1)
 
 
+@cache  # reading the certificates takes longer than most requests
+def _certificates() -> ssl.SSLContext:
+    return httpx2.create_ssl_context()
+
+
 class _Bounded(httpx2.AsyncHTTPTransport):
     """Sends the headers that `send` was given, and reads an answer up to a bound."""
 
     def __init__(self, max_body: int) -> None:
-        super().__init__(limits=httpx2.Limits(max_connections=256, keepalive_expiry=30.0))
+        limits = httpx2.Limits(max_connections=256, keepalive_expiry=30.0)
+        super().__init__(verify=_certificates(), limits=limits)
         self._max_body = max_body
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from each_row import each_row
+from warm import run_command
 
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.traces.importing import import_traces
@@ -26,10 +27,17 @@ sys.modules["opentelemetry.exporter.otlp.proto.http"] = None
 """
 
 
+KNOWN = {"NO_PROXY": "127.0.0.1", "OTEL_EXPORTER_OTLP_TIMEOUT": "60"}
+
+
 def kit(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
+    return run_command(*arguments, **KNOWN, **variables)
+
+
+def kit_apart(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
+    """In a process that has imported nothing yet, whose output is a pipe."""
     command = [str(Path(sys.executable).with_name("dreamgym-kit")), *map(str, arguments)]
-    known = {**os.environ, "NO_PROXY": "127.0.0.1", "OTEL_EXPORTER_OTLP_TIMEOUT": "60", **variables}
-    return subprocess.run(command, capture_output=True, text=True, env=known)
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **KNOWN, **variables})
 
 
 def test_a_run_goes_to_a_file_that_can_be_imported_again(
@@ -50,10 +58,10 @@ def test_a_missing_extra_is_said_with_what_to_install(
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(WITHOUT_THE_EXTRA)
     directory = write_run([episode])
-    done = kit("export", directory, "-o", "otel:spans.jsonl", PYTHONPATH=str(tmp_path))
+    done = kit_apart("export", directory, "-o", "otel:spans.jsonl", PYTHONPATH=str(tmp_path))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "error: export -o otel: needs an extra: pip install 'dreamgym-kit[otel]'\n"
-    assert kit("report", directory, PYTHONPATH=str(tmp_path)).returncode == 0
+    assert kit_apart("report", directory, PYTHONPATH=str(tmp_path)).returncode == 0
 
 
 @each_row(
@@ -82,7 +90,7 @@ def test_what_is_no_file_is_never_replaced_by_one(write_run: Write, episode: Epi
     (tmp_path / "stdout").symlink_to("/proc/self/fd/1")
     run = write_run([episode])
     for form, name in itertools.product(("otel", "html"), ("pipe", "stdout")):
-        done = kit("export", run, "-o", f"{form}:{tmp_path / name}")
+        done = kit_apart("export", run, "-o", f"{form}:{tmp_path / name}")
         assert (done.returncode, done.stdout) == (2, ""), form
         assert "is not a plain file and is not replaced; choose another path." in done.stderr
     assert (tmp_path / "pipe").is_fifo()

@@ -1,14 +1,13 @@
 """Terminal, JSON and page tell the same: each figure is computed once."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from each_row import each_row
 from pages.blocks import blocks, unpacked
 from pages.runs import CURVE, episode, judged_run, many, run_directory, small_run
+from warm import run_command
 
 from dreamgym_kit.report.page.overview import rules_to_json
 from dreamgym_kit.report.page.writing import page_of
@@ -76,13 +75,13 @@ def test_steps_have_the_numbers_that_the_terminal_gives_them(directory: Path) ->
 
 
 def test_the_command_writes_the_page_and_links_the_worst_step(directory: Path, tmp_path: Path) -> None:
-    done = _typed("view", str(directory), "--no-browser")
+    done = run_command("view", str(directory), "--no-browser")
     assert (done.returncode, done.stderr) == (0, "")
     html = (directory / "report.html").read_text("utf-8")
     ref = blocks(html)[0]["verdict"]["next"][0]["ref"]
     link = f"#e={ref[0]}" + (f"&s={ref[1]}" if ref[1] else "")
     assert done.stdout.splitlines()[1].strip() == (directory / "report.html").as_uri() + link
-    again = _typed("export", str(directory), "-o", str(tmp_path / "x.html"))
+    again = run_command("export", str(directory), "-o", str(tmp_path / "x.html"))
     assert (again.stdout, again.stderr) == (f" {tmp_path / 'x.html'}\n", "")
     assert blocks((tmp_path / "x.html").read_text("utf-8"))[0]["verdict"] == blocks(html)[0]["verdict"]
     assert list(directory.glob(".*")) == []
@@ -98,11 +97,6 @@ def test_the_command_writes_the_page_and_links_the_worst_step(directory: Path, t
 )
 def test_wrong_use_is_told_in_one_line(arguments: list[str], said: str, tmp_path: Path) -> None:
     run = str(run_directory(tmp_path, small_run()))
-    done = _typed("export", run, "-o", *arguments)
+    done = run_command("export", run, "-o", *arguments)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert done.stderr.replace(run, "RUN").endswith(said)
-
-
-def _typed(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "dreamgym_kit.cli.main", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)

@@ -2,10 +2,10 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from warm import run_command
 
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.replay.transfer import export_jsonl
@@ -27,8 +27,7 @@ def rows(tmp_path: Path) -> Path:
 
 
 def buffer(folder: Path, *arguments: str, group: str = "buffer") -> DONE:
-    command = [sys.executable, "-m", "dreamgym_kit.cli.main", group, *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    return run_command(group, *arguments, folder=folder)
 
 
 def test_import_twice_stats_and_export(tmp_path: Path, rows: Path) -> None:

@@ -2,11 +2,11 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from each_row import each_row
+from warm import run_command
 
 RUN = {
     "run_type": "tool",
@@ -27,8 +27,7 @@ def runs(tmp_path: Path) -> Path:
 
 
 def buffer(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "dreamgym_kit.cli.main", "buffer", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    return run_command("buffer", *arguments, folder=folder)
 
 
 @pytest.mark.slow

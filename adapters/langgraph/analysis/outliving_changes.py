@@ -57,13 +57,13 @@ def instructions_of(code: types.CodeType) -> tuple[dis.Instruction, ...]:
 @functools.lru_cache(maxsize=4096)
 def _may_change(code: types.CodeType) -> bool:
     """Whether any instruction changes something: most functions have none."""
-    return any(_is_change(instruction) for instruction in instructions_of(code))
+    return any(map(_changes_at, instructions_of(code)))
 
 
-def _is_change(instruction: dis.Instruction) -> bool:
-    return instruction.opname in _CONTAINER or (
-        instruction.opname in _ATTRIBUTE and instruction.argval in _CHANGES
-    )
+def _changes_at(instruction: dis.Instruction) -> int:
+    """How deep in the stack what an instruction changes lies; 0: it changes nothing."""
+    by_method = instruction.opname in _ATTRIBUTE and instruction.argval in _CHANGES
+    return 1 if by_method else _CONTAINER.get(instruction.opname, 0)
 
 
 class _Made:
@@ -122,7 +122,8 @@ class _Stretches:
         name = instruction.opname
         if name in _IDLE:
             return
-        self._note(instruction)
+        if depth := _changes_at(instruction):
+            self._changed.append(self._at(depth))
         if name.startswith(("LOAD_FAST", "STORE_FAST")):
             self._local(instruction)
         elif name == "CALL":
@@ -136,13 +137,6 @@ class _Stretches:
             self._stack.clear()
         if instruction.opcode in _JUMPS:
             self._stack.clear()
-
-    def _note(self, instruction: dis.Instruction) -> None:
-        """Keep what this instruction changes."""
-        if instruction.opname in _CONTAINER:
-            self._changed.append(self._at(_CONTAINER[instruction.opname]))
-        elif instruction.opname in _ATTRIBUTE and instruction.argval in _CHANGES:
-            self._changed.append(self._at(1))
 
     def _moved(self, instruction: dis.Instruction) -> tuple[int, list[_Label]] | None:
         """How many an instruction takes off the stack, and what it puts there."""

@@ -175,15 +175,16 @@ def _unreached(inventory: Inventory, living: Iterable[Any]) -> list[types.Functi
     ours = map(scopes.__contains__, map(id, map(attrgetter("__globals__"), functions)))
     offered = [Reached(function) for function in compress(functions, ours) if is_users(function)]
     framework: list[Any] = []
+    known: dict[int, list[Any]] = {}  # by id of a class: the user's functions in it
     values = {id(value): value for scope in scopes.values() for value in list(scope.values())}
     for value in values.values():  # many are imported into several modules
         with contextlib.suppress(Exception):  # a proxy may raise from anything: it is not read
             if issubclass(_kind(value), _CALLED_BY_FRAMEWORK):
                 framework.append(value)
             else:
-                offered += list(_functions(value))
+                offered += list(_functions(value, known))
     left_alone = {id(acting) for _, acting, _ in inventory.acting} | {*map(id, inventory.stated)}
-    left_alone |= _used_by(framework)
+    left_alone |= _used_by(framework, known)
     missed = {
         id(reached.function): reached.function
         for reached in offered
@@ -240,14 +241,17 @@ def _kind(value: Any) -> type:
     return value if issubclass(type(value), type) else type(value)
 
 
-def _functions(value: Any) -> Iterator[Reached]:
+def _functions(value: Any, known: dict[int, list[Any]]) -> Iterator[Reached]:
     """The user's functions in a value: itself, or the methods and properties of its class."""
     kind = _kind(value)
     if is_users(function := under(value)):
         yield Reached(function)
     elif kind.__module__ != "builtins" and not is_library_class(kind):
-        entries = (entry for cls in kind.__mro__ for entry in list(vars(cls).values()))
-        yield from (Reached(part, value) for entry in entries for part in _parts(entry) if is_users(part))
+        for cls in kind.__mro__:
+            if id(cls) not in known:
+                parts = (part for entry in list(vars(cls).values()) for part in _parts(entry))
+                known[id(cls)] = list(filter(is_users, parts))
+            yield from (Reached(part, value) for part in known[id(cls)])
 
 
 def _parts(entry: Any) -> Iterator[Any]:
@@ -266,13 +270,13 @@ def _is_called_by_framework(name: str, kind: type) -> bool:
     return any(name in vars(base) for base in kind.__mro__ if is_library_class(base))
 
 
-def _used_by(values: Iterable[Any]) -> set[int]:
+def _used_by(values: Iterable[Any], known: dict[int, list[Any]]) -> set[int]:
     """What the framework runs by calling the methods of these objects."""
     used: set[int] = set()
     waiting = [
         (function, 0)
         for value in values
-        for function in _functions(value)
+        for function in _functions(value, known)
         if _is_called_by_framework(function.function.__name__, _kind(value))
     ]
     while waiting:
