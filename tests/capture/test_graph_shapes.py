@@ -358,10 +358,6 @@ ADD = ("add", '{"a": 1, "b":2}')  # spelled as nobody else would
 SCRIPT = (calls(ADD), calls(("add", '{"a":3, "b": 4}'), ADD), says("It is 42."))
 
 
-def told_of_nothing(*_: Any) -> Any:
-    raise AssertionError("the graph's own model was asked")
-
-
 async def episode(
     server: PolicyServerDouble, run: Callable[[], Any], *, session: Any = None, **options: Any
 ) -> tuple[Any, Capture]:

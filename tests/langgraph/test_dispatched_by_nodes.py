@@ -31,6 +31,12 @@ BASE = """
         RAN.append(order)
         return "refunded"
 
+    def looped(agent, act, **settings):
+        made = StateGraph(MessagesState).add_node("agent", agent).add_node("act", act)
+        made.add_edge(START, "agent").add_edge("act", "agent")
+        made.add_conditional_edges("agent", lambda s: "act" if s["messages"][-1].tool_calls else END)
+        return made.compile(**settings)
+
     def loop(table, model, answered):
         def agent(state):
             return {"messages": [(model() if callable(model) else model).invoke(state["messages"])]}
@@ -47,13 +53,7 @@ BASE = """
         async def aact(state):
             return act(state)
 
-        made = StateGraph(MessagesState)
-        made.add_node("agent", agent)
-        made.add_node("act", aact if ASYNC else act)
-        made.add_edge(START, "agent")
-        made.add_conditional_edges("agent", lambda s: "act" if s["messages"][-1].tool_calls else END)
-        made.add_edge("act", "agent")
-        return made.compile()
+        return looped(agent, aact if ASYNC else act)
 
     def as_tool(text, call): return ToolMessage(text, tool_call_id=call["id"], name=call["name"])
     def as_human(text, call): return HumanMessage("Result: " + text)
@@ -224,13 +224,8 @@ DECLINED = """
                 made.append((get_order if call["name"] == "get_order" else pay_back).invoke(call))
         return {"messages": made}
 
-    made = StateGraph(MessagesState)
-    made.add_node("agent", lambda state: {"messages": [bound.invoke(state["messages"])]})
-    made.add_node("act", act)
-    made.add_edge(START, "agent")
-    made.add_conditional_edges("agent", lambda s: "act" if s["messages"][-1].tool_calls else END)
-    made.add_edge("act", "agent")
-    graph = made.compile(checkpointer=InMemorySaver())
+    agent = lambda state: {"messages": [bound.invoke(state["messages"])]}
+    graph = looped(agent, act, checkpointer=InMemorySaver())
 """
 
 
@@ -259,13 +254,8 @@ NESTED = """
             {"role": "tool", "content": run(call), "tool_call_id": call["id"]}
             for call in state["messages"][-1].tool_calls
         ]}
-    inner = StateGraph(MessagesState)
-    inner.add_node("agent", lambda state: {"messages": [bound.invoke(state["messages"])]})
-    inner.add_node("act", act)
-    inner.add_edge(START, "agent")
-    inner.add_conditional_edges("agent", lambda s: "act" if s["messages"][-1].tool_calls else END)
-    inner.add_edge("act", "agent")
-    graph = StateGraph(MessagesState).add_node("inner", inner.compile()).add_edge(START, "inner").compile()
+    inner = looped(lambda state: {"messages": [bound.invoke(state["messages"])]}, act)
+    graph = StateGraph(MessagesState).add_node("inner", inner).add_edge(START, "inner").compile()
 """
 
 

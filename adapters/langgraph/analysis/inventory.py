@@ -104,11 +104,11 @@ class _Walk:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._keys = {
-            id(_plain(load_named(function, kind="function", where=settings.where("functions", function),
-                                 folder=settings.folder))): function
-            for function in settings.functions
-        }  # fmt: skip
+        self._keys: dict[int, str] = {}
+        for function in settings.functions:
+            where = settings.where("functions", function)
+            body = body_of_task(load_named(function, kind="function", where=where, folder=settings.folder))
+            self._keys[id(under(body))] = function
         self._seen: set[tuple[int, bool]] = set()
         self._doubts: dict[int, str | None] = {}
         self._graphs: set[int] = set()
@@ -245,10 +245,10 @@ def _name(reference: str, entry: FunctionSettings) -> str:
     return entry.name or reference.rpartition(":")[2].rpartition(".")[2]
 
 
-def _plain(target: Any) -> Any:
-    """The function under a task, a tool or a method, as `[functions]` hooks it."""
-    inner = getattr(target, "__dict__", {}).get("func")
-    return inner if isinstance(inner, types.FunctionType) else under(target)
+def body_of_task(target: Any) -> Any:
+    """The plain function under a `@task` or a tool; anything else as it is."""
+    held = (getattr(target, "__dict__", {}).get(attribute) for attribute in ("func", "coroutine"))
+    return next((inner for inner in held if isinstance(inner, types.FunctionType)), target)
 
 
 class Beside(NamedTuple):

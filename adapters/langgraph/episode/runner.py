@@ -388,7 +388,7 @@ class Run:
             real=self.router.writes_are_real,
             configurable=configurable,
         )
-        rests = _imagined(session)
+        rests = any(entry.answer.source is Source.IMAGINED for entry in outcome.transitions)
         checker = self._checker(task, imagined=rests)
         if state.stop == "abstained":
             # what an agent does after an answer that nobody gave proves nothing
@@ -420,11 +420,6 @@ class Run:
         state.would = judgement.verdict
         would = "pass" if judgement.verdict is Verdict.PASSED else "fail"
         return Judgement(Verdict.INCONCLUSIVE, f"answers were imagined; it would {would}: {judgement.reason}")
-
-
-def _imagined(session: Session) -> bool:
-    """Whether an answer of the episode was invented."""
-    return any(entry.answer.source is Source.IMAGINED for entry in session.ledger.transitions())
 
 
 def _not_pure(outcome: Outcome) -> Judgement:  # noqa: ARG001  a checker's form

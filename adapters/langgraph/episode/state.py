@@ -294,17 +294,14 @@ def _of_client(error: BaseException) -> bool:
     """Whether what came out of a chat model is of its client's library, or of the network."""
     if isinstance(error, ConnectionError | TimeoutError):
         return not raised_by_agent(error)
-    return any(of_library(_file_of(package)) for package in _packages(type(error)) - _NO_CLIENTS)
+    modules = (sys.modules.get(package) for package in _packages(type(error)) - _NO_CLIENTS)
+    return any(of_library(str(getattr(module, "__file__", None) or "")) for module in modules)
 
 
 def _packages(kind: type) -> frozenset[str]:
     """The packages that an exception's classes are of: the top-level ones, and those of `google`."""
     parts = [base.__module__.split(".") for base in kind.__mro__]
     return frozenset(".".join(names[: 1 + (names[0] == "google")]) for names in parts)
-
-
-def _file_of(package: str) -> str:
-    return str(getattr(sys.modules.get(package), "__file__", None) or "")
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

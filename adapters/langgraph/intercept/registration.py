@@ -29,7 +29,7 @@ from langgraph.pregel import Pregel
 from langgraph.store.base import BaseStore
 
 from dreamgym_kit.adapters.langgraph.analysis.gc_objects import Living
-from dreamgym_kit.adapters.langgraph.analysis.inventory import Inventory, InventoryEntry
+from dreamgym_kit.adapters.langgraph.analysis.inventory import Inventory, InventoryEntry, body_of_task
 from dreamgym_kit.adapters.langgraph.analysis.loading import load_named
 from dreamgym_kit.adapters.langgraph.analysis.nodes import functions_of, is_framework, nodes_of
 from dreamgym_kit.adapters.langgraph.analysis.side_effects import (
@@ -64,7 +64,7 @@ def register_functions(settings: Settings) -> Living:
     """
     for reference, entry in settings.functions.items():
         where = settings.where("functions", reference)
-        target = _body(load_named(reference, kind="function", where=where, folder=settings.folder))
+        target = body_of_task(load_named(reference, kind="function", where=where, folder=settings.folder))
         name = entry.name or str(getattr(target, "__name__", reference.rpartition(":")[2]))
         try:
             hook(target, name).reference = reference
@@ -111,15 +111,6 @@ def register_nodes(graph: Pregel[Any], settings: Settings) -> None:
             )
         for function in functions:
             hook(function, name)
-
-
-def _body(target: Any) -> Any:
-    """The plain function under a `@task`, a tool or a method."""
-    for attribute in ("func", "coroutine"):
-        inner = getattr(target, "__dict__", {}).get(attribute)
-        if isinstance(inner, types.FunctionType):
-            return inner
-    return target
 
 
 _MAX_DEPTH = 10

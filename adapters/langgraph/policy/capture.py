@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -189,7 +189,10 @@ class Capture:
         answering = self.answer(model, args, alone=here is self._loop)
         if here is None and self._loop.is_running():
             return asyncio.run_coroutine_threadsafe(answering, self._loop).result()
-        return _in_own_thread(answering) if here is not None else asyncio.run(answering)
+        if here is None:
+            return asyncio.run(answering)
+        # the caller blocks its own event loop: wait on another one
+        return run_in_thread(lambda: asyncio.run(answering), name="dreamgym-policy")
 
     def turns(self) -> tuple[Turn, ...]:
         """What the policy said, in the order of places, numbered."""
@@ -206,7 +209,7 @@ class Capture:
             self._counts[place, fingerprint] += 1
         name = model_name(model)
         self._note(model, name, prompt, alone=alone)
-        seed = _number(self.policy.seed, self.episode, place, fingerprint, occurrence)
+        seed = drawn_number(self.policy.seed, self.episode, place, fingerprint, occurrence)
         request = ChatRequest(
             messages=prompt.messages,
             schema=prompt.schema if self.policy.grammar else None,
@@ -346,14 +349,10 @@ def _fingerprint(prompt: PolicyAsked) -> str:
     return hasher.hexdigest()
 
 
-def _number(*parts: object) -> int:
+def drawn_number(*parts: object) -> int:
+    """A number that follows from these parts alone."""
     return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=4).digest(), "big") >> 1
 
 
 def _word(*parts: object) -> str:
     return hashlib.blake2b(repr(parts).encode(), digest_size=_ID_LETTERS).hexdigest()[:_ID_LETTERS]
-
-
-def _in_own_thread(answering: Coroutine[Any, Any, PolicyReply]) -> PolicyReply:
-    """The caller blocks its own event loop: wait on another one."""
-    return run_in_thread(lambda: asyncio.run(answering), name="dreamgym-policy")

@@ -29,7 +29,7 @@ from dreamgym_kit.adapters.langgraph.intercept.registration import register_func
 from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience, with_decisions, with_model
 from dreamgym_kit.adapters.langgraph.run.request import R, RunRequest, Tasks
 from dreamgym_kit.adapters.langgraph.run.run import RunResult, run
-from dreamgym_kit.adapters.langgraph.run.setup import call_hooks
+from dreamgym_kit.adapters.langgraph.run.setup import call_hooks, router_of
 from dreamgym_kit.adapters.models.named_models import (
     Named,
     allowance,
@@ -267,8 +267,7 @@ def gated_session(
 def live_policy(mode: Mode, settings: Settings, stage: Stage = Stage.SHADOW) -> CallRouter:
     """The rules for whatever tools a block of code makes."""
     specs = LiveSpecs(settings)
-    structured, left_out = frozenset(settings.structured_outputs), frozenset(settings.leave_out)
-    return CallRouter(mode, specs, structured, stage, specs.judge, left_out)
+    return router_of(mode, settings, specs, specs.judge, stage)
 
 
 class LiveSpecs(Mapping[str, ToolSpec]):

@@ -28,7 +28,7 @@ from dreamgym_kit.adapters.langgraph.analysis.references import environment_prov
 from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS
 from dreamgym_kit.adapters.langgraph.intercept.install import install
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest
-from dreamgym_kit.adapters.langgraph.run.setup import ready
+from dreamgym_kit.adapters.langgraph.run.setup import ready, router_of
 from dreamgym_kit.adapters.stores.factory import salt_of
 from dreamgym_kit.dream.crawl_queue import Frontier, words_of
 from dreamgym_kit.dream.faults import is_transient
@@ -39,7 +39,7 @@ from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.routing.process import CONFIG_KEY, entered
-from dreamgym_kit.routing.router import CallRouter, Mode
+from dreamgym_kit.routing.router import Mode
 from dreamgym_kit.routing.session import Session
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.threads import awaited
@@ -188,7 +188,7 @@ class _Environment(RunHook):
         settings = request.settings
         reads = frozenset(spec.name for spec in plan.reads)
         self._session = Session(
-            CallRouter(Mode.RECORD, facts.specs(), frozenset(settings.structured_outputs), judge=facts.judge),
+            router_of(Mode.RECORD, settings, facts.specs(), facts.judge),
             episode=self._episode,
             environment=self._environment,
             tenant=settings.tenant,

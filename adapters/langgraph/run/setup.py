@@ -10,7 +10,7 @@ is imported or makes a model, a stand-in is set that nothing ever sends, for as 
 """
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ from dreamgym_kit.adapters.langgraph.analysis.references import (
 from dreamgym_kit.adapters.langgraph.episode.runner import Run
 from dreamgym_kit.adapters.langgraph.episode.streaming import only_sync
 from dreamgym_kit.adapters.langgraph.intercept.install import dreaming_process, hook_tool_functions, install
+from dreamgym_kit.adapters.langgraph.intercept.object_effects import ObjectEffects
 from dreamgym_kit.adapters.langgraph.intercept.registration import (
     check_confirmed,
     hook_unreached,
@@ -48,12 +49,12 @@ from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.event_loop import START_OBJECTS, frozen_heap
 from dreamgym_kit.routing.process import holding
-from dreamgym_kit.routing.router import CallRouter, Mode
+from dreamgym_kit.routing.router import CallRouter, Mode, Stage
 from dreamgym_kit.sandbox.confining import check, stands_for
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.settings.secrets import keep_secret, open_key_files
 from dreamgym_kit.supervision.session import SupervisedCalls
-from dreamgym_kit.types import Source, Task, Transition
+from dreamgym_kit.types import Source, Task, ToolSpec, Transition
 
 
 @contextmanager
@@ -87,14 +88,7 @@ async def prepared(
         salt = salt_of(request.store, settings)
     # here, since the graph's import may have read a .env file
     masker = process_masker(settings.experience.key_env, salt=salt)
-    router = CallRouter(
-        request.mode,
-        facts.specs(),
-        frozenset(settings.structured_outputs),
-        request.stage,
-        facts.judge,
-        frozenset(settings.leave_out),
-    )
+    router = router_of(request.mode, settings, facts.specs(), facts.judge, request.stage)
     detectors = detectors_named(settings)
     return Run(
         request=request,
@@ -139,6 +133,18 @@ class Recorder(RunHook):
         """See `RunHook.after_call`."""
         if entry.answer.source is Source.REAL or (entry.answer.unanswered and entry.call.replies):
             self.store.put([entry])
+
+
+def router_of(
+    mode: Mode,
+    settings: Settings,
+    specs: Mapping[str, ToolSpec],
+    judge: ObjectEffects | None,
+    stage: Stage = Stage.SHADOW,
+) -> CallRouter:
+    """The rules by which calls are answered; `judge`: of the tools themselves."""
+    structured, left_out = frozenset(settings.structured_outputs), frozenset(settings.leave_out)
+    return CallRouter(mode, specs, structured, stage, judge, left_out)
 
 
 def call_hooks(router: CallRouter, store: TransitionStore | None) -> list[RunHook]:

@@ -22,14 +22,13 @@ from contextlib import (
 )
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from dreamgym_kit.adapters.langgraph.analysis.locking import LockWatch
 from dreamgym_kit.adapters.langgraph.analysis.references import episodes_at_once
 from dreamgym_kit.adapters.langgraph.episode.runner import Run
-from dreamgym_kit.adapters.langgraph.policy.capture import ModelPolicy
+from dreamgym_kit.adapters.langgraph.policy.capture import drawn_number
 from dreamgym_kit.adapters.langgraph.run.directory import run_directory
 from dreamgym_kit.adapters.langgraph.run.experiences import answer_sources
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest, tasks_of
@@ -221,13 +220,14 @@ class Rollouts:
             UserError: a task is none of those that were opened.
         """
         self._check(tasks, n)
-        drawn = _number(seed, step)
+        drawn = drawn_number(seed, step)
         label = f"step-{step:06}-{drawn:08x}"
         jobs, came = jobs_for(tasks, n), _Step()
         if self._request.mode is Mode.S2R:  # the first of every task before the second of any: they say more
             jobs.sort(key=lambda job: job.repeat)
         with self._directory_of(label, tasks, n, step, seed) as directory:
-            if self._affords(len(jobs)):
+            overseer = self._request.overseer  # a step that would break off half-way is not begun
+            if overseer is None or overseer.affords(len(jobs)):
                 await self._run(jobs, directory, label, drawn, came)
         self._lock.check(self.path)
         if came.gone:
@@ -257,7 +257,9 @@ class Rollouts:
             gated_process(request, self._directory.path),
             awake() if request.mode.bare else nullcontext(),
         ):
-            policy = self._policy_for(label, drawn, came) if self._workers is None else None
+            policy = self._parts.policy if self._workers is None else None
+            if policy is not None:
+                policy = replace(policy, seed=drawn, scope=label, announced={}, gone=came.gone.append)
             events = FanOut([log, self._events], self._parts.masker)
             at_once = append_executed(journal, self._stop, events)
             whole = f"{request.label or self._directory.manifest.run}:{label}"
@@ -319,16 +321,6 @@ class Rollouts:
             return [jobs]
         return [jobs[first : first + self._at_once] for first in range(0, len(jobs), self._at_once)]
 
-    def _policy_for(self, label: str, drawn: int, came: _Step) -> ModelPolicy | None:
-        if self._parts.policy is None:
-            return None
-        return replace(self._parts.policy, seed=drawn, scope=label, announced={}, gone=came.gone.append)
-
-    def _affords(self, episodes: int) -> bool:
-        """Whether real calls are left for so many; a step that would break off half-way is not begun."""
-        overseer = self._request.overseer
-        return overseer is None or overseer.affords(episodes)
-
     def _check(self, tasks: Sequence[Task], n: int) -> None:
         if n < 1:
             raise ValueError("n is 1 or more")
@@ -373,7 +365,3 @@ def _group(task: Task, n: int, came: _Step, why: str) -> Group:
         episode = came.episodes.get(job.episode, unfinished)
         rollouts.append(Rollout(episode, came.turns.get(job.episode, ())))
     return Group(task.id, tuple(rollouts))
-
-
-def _number(*parts: object) -> int:
-    return int.from_bytes(blake2b(repr(parts).encode(), digest_size=4).digest(), "big") >> 1

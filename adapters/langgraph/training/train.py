@@ -102,7 +102,10 @@ def _trained(request: TrainRequest, others: "Others", events: EventSink, stop: S
         log = stack.enter_context(closing(directory.events()))
         heard = FanOut([log, events], process_masker(request.settings.experience.key_env))
         parts = _Parts(stack, request, directory, heard, stop, stack.enter_context(BackgroundLoop()))
-        policy, trainer = parts.policy(model), parts.trainer(model, options, others)
+        policy, folder = parts.policy(model), directory.path
+        trainer = others.trainer(
+            model.absolute(), folder.absolute() / CHECKPOINTS, options, logs=folder / LOGS
+        )
         collector = parts.collector(
             ROLLOUTS,
             [*learn, *held_out],
@@ -203,10 +206,6 @@ class _Parts:
         device = "cuda" if torch.cuda.is_available() else "cpu"  # where the trainer's copy lies
         opened = open_local(model, version=version_of(0), lockstep=True, device=device)
         return self._stack.enter_context(closing(opened))
-
-    def trainer(self, model: Path, options: "GrpoOptions", others: "Others") -> "TrlTrainer":
-        path = self._directory.path
-        return others.trainer(model.absolute(), path.absolute() / CHECKPOINTS, options, logs=path / LOGS)
 
     def examiner(self, held_out: Sequence[Task], policy: PolicyServer) -> Rollouts | None:
         """Who measures, where that is not who collects: really, without its faults, or by the checkers."""
