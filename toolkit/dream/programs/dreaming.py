@@ -260,7 +260,8 @@ class ProgramEpisode:
         row = (VIEW + tool, value_key(args_key(args)))
         view = self.state.at(row)
         if isinstance(view, dict) and not self._is_forgotten(tool, args):
-            return Proposed(*view[""], "view" + self._own(row) + self._since(tool, args), (row,))
+            ok, out = view[""]
+            return Proposed(ok, out, "view" + self._own(row) + self._since(tool, args), (row,))
         parts = [fact.row for fact in self.model.collections.parts(tool, args)] if view is None else []
         told = [self.state.at(part) for part in parts]
         if not told or not all(isinstance(one, dict) and one[""][0] for one in told):
