@@ -302,6 +302,35 @@ def signal_to_another_process(canary: Canary) -> None:
 
 
 @stopped
+def special_file(canary: Canary) -> None:
+    os.mkfifo(canary.new)
+
+
+@stopped
+def pidfd(canary: Canary) -> None:
+    parent = os.pidfd_open(os.getppid())
+    signal.pidfd_send_signal(parent, signal.SIGCONT)
+    os.close(parent)
+
+
+@stopped
+def cffi_library(canary: Canary) -> None:
+    from cffi import FFI
+
+    libc = FFI()
+    libc.cdef("int system(const char *line);")
+    libc.dlopen(None).system(f"touch {canary.new}".encode())
+
+
+@stopped
+def tcl(canary: Canary) -> Generator[None]:
+    import tkinter
+
+    yield
+    tkinter.Tcl().eval(f"exec touch {canary.new}")
+
+
+@stopped
 def ctypes_library(canary: Canary) -> None:
     ctypes.CDLL(None).system(f"touch {canary.new}".encode())
 
@@ -515,12 +544,14 @@ def c_function(canary: Canary) -> Generator[None]:
 
 
 @gap
-def cffi(canary: Canary) -> None:
+def cffi(canary: Canary) -> Generator[None]:
     from cffi import FFI
 
     libc = FFI()
     libc.cdef("int system(const char *line);")
-    libc.dlopen(None).system(f"touch {canary.new}".encode())
+    loaded = libc.dlopen(None)
+    yield
+    loaded.system(f"touch {canary.new}".encode())
 
 
 @gap
@@ -570,18 +601,6 @@ def name_lookup(canary: Canary) -> None:
     with socket.socket() as door, contextlib.suppress(socket.gaierror):
         door.connect(("canary.invalid", 443))
         raise AssertionError("the name was not looked up")
-
-
-@gap
-def special_file(canary: Canary) -> None:
-    os.mkfifo(canary.new)
-
-
-@gap
-def pidfd(canary: Canary) -> None:
-    parent = os.pidfd_open(os.getppid())
-    signal.pidfd_send_signal(parent, signal.SIGCONT)
-    os.close(parent)
 
 
 @gap

@@ -399,6 +399,12 @@ def _subinterpreter(file: Path) -> None:
     interpreters.run_string(interpreters.create(), f"open({str(file)!r}, 'w').write('x')")
 
 
+def _subinterpreter_for_tests(file: Path) -> None:
+    tests = pytest.importorskip("_testcapi")
+    egress.announce("_testcapi")  # as the gate does where it is loaded
+    tests.run_in_subinterp(f"open({str(file)!r}, 'w').write('x')")
+
+
 def _program_of_memory(file: Path) -> None:
     descriptor = os.memfd_create("program")
     os.write(descriptor, b"#!/bin/sh\ntouch " + bytes(file))
@@ -413,6 +419,7 @@ def _spawned(file: Path) -> None:
 
 WAYS_OUT = {
     "a subinterpreter": _subinterpreter,
+    "a subinterpreter, by Python's own tests": _subinterpreter_for_tests,
     "a program in memory": _program_of_memory,
     "multiprocessing": _spawned,
     "os.posix_spawn": lambda file: os.posix_spawn("/bin/touch", ["touch", str(file)], {}),

@@ -1,6 +1,7 @@
 """Connections that stand open when a dream begins are listed, so that they can be warned about."""
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -119,11 +120,24 @@ def to_a_file(client: socket.socket) -> None:
         file.flush()
 
 
+def by_descriptor(client: socket.socket) -> None:
+    with os.fdopen(os.dup(client.fileno()), "wb", 0) as file:
+        file.write(b"x")
+
+
+def from_a_file(client: socket.socket) -> None:
+    with Path(__file__).open("rb") as file:
+        os.sendfile(client.fileno(), file.fileno(), 0, 1)
+
+
 SENDS: dict[str, Callable[[socket.socket], object]] = {
     "send": lambda client: client.send(b"x"),
     "sendall": lambda client: client.sendall(b"x"),
     "sendmsg": lambda client: client.sendmsg([b"x"]),
     "file": to_a_file,
+    "os.write": lambda client: os.write(client.fileno(), b"x"),
+    "os.fdopen": by_descriptor,
+    "os.sendfile": from_a_file,
 }
 
 

@@ -9,6 +9,7 @@ import ipaddress
 import os
 import re
 import signal
+import stat
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -39,7 +40,7 @@ class AuditedAction:
     deed: str  # "connect to db:5432", "run git"
     host: str = ""
     port: int | None = None  # None: no port is involved (a name is looked up)
-    over: socket | None = None  # a connection that stands already
+    over: socket | int | None = None  # a connection that stands already, or its descriptor
 
 
 Reader: TypeAlias = Callable[[Sequence[Any]], Sequence[AuditedAction]]
@@ -110,6 +111,18 @@ def _send_over(args: Sequence[Any]) -> Sequence[AuditedAction]:
     except OSError:  # not connected: the call itself fails
         return ()
     return [replace(action, over=args[0]) for action in _to_address("send to", peer)] if peer else ()
+
+
+def _write_over(args: Sequence[Any]) -> Sequence[AuditedAction]:
+    """What is written to a descriptor, where that is a connection's."""
+    descriptor = args[0]
+    try:
+        if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+            return ()
+        with socket(fileno=os.dup(descriptor)) as line:
+            return [replace(action, over=descriptor) for action in _send_over((line,))]
+    except (OSError, TypeError):  # nothing open there: the call itself fails
+        return ()
 
 
 def _bind(args: Sequence[Any]) -> Sequence[AuditedAction]:
@@ -188,7 +201,9 @@ def _is_harmless(path: str) -> bool:
 def _open(args: Sequence[Any]) -> Sequence[AuditedAction]:
     path, mode, flags = args
     writes = flags & _WRITING if isinstance(flags, int) else any(letter in (mode or "r") for letter in "wax+")
-    if not writes or isinstance(path, int) or _text(path) in _TERMINAL:
+    if isinstance(path, int):
+        return _write_over(args) if writes else ()
+    if not writes or _text(path) in _TERMINAL:
         return ()
     return _touch("write", _at(path, follow=True))
 
@@ -303,6 +318,7 @@ READERS: dict[str, Reader] = {
     "os.link": lambda args: _touch("link", _at(args[0], args[2]), _at(args[1], args[3])),
     "os.symlink": lambda args: _touch("link", _at(args[1], args[2])),
     "os.truncate": _truncate,
+    "dreamgym_kit.special_file": lambda args: _touch("make the special file", _at(args[0])),
     # of these three the folder comes last
     "os.chmod": lambda args: _touch("change", _at(args[0], args[-1], follow=True)),
     "os.chown": lambda args: _touch("change", _at(args[0], args[-1], follow=True)),
@@ -327,7 +343,10 @@ READERS: dict[str, Reader] = {
     "os.killpg": _kill,
     "dreamgym_kit.spawn": _run_program,
     "dreamgym_kit.exit": lambda _: _run("exit", "end this process (os._exit)"),
+    "dreamgym_kit.pidfd": lambda _: _run("kill", "kill (pidfd_send_signal)"),
+    "dreamgym_kit.tcl": lambda _: _run("tclsh", "a Tcl interpreter in this process"),
     "dreamgym_kit.send": _send_over,
+    "dreamgym_kit.write": _write_over,
     "ctypes.dlopen": _load_library,
     "ctypes.dlsym": _look_up_function,
 }

@@ -37,8 +37,8 @@ from dreamgym_kit.guard.thread_owners import IMPORTING, Caller, Owner, acting, c
 from dreamgym_kit.settings import advice
 
 __all__ = [
-    "KNOWN_GAPS", "Allowance", "Trip", "arm", "armed", "disarm", "exempt", "listen", "models_at", "owner",
-    "put_back", "reached_outside", "refuse_uvloop", "trips", "watching",
+    "KNOWN_GAPS", "UNANNOUNCED", "Allowance", "Trip", "announce", "arm", "armed", "disarm", "exempt",
+    "listen", "models_at", "owner", "put_back", "reached_outside", "refuse_uvloop", "trips", "watching",
 ]  # fmt: skip
 
 
@@ -103,7 +103,7 @@ class _Guard:
             )
         return any(_same_program(entry, attempt.target) for entry in self.commands)
 
-    def _judges(self, line: socket.socket) -> bool:
+    def _judges(self, line: socket.socket | int) -> bool:
         """Whether what goes over a connection is judged: an episode's, where nobody judged the connecting.
 
         What belongs to no episode (a debugger, a server that this process is) goes on with what it has.
@@ -111,7 +111,8 @@ class _Guard:
         mine = owner()
         if mine is None or line in _kits:
             return False
-        return not mine.open or os.fstat(line.fileno()).st_ino in self.earlier  # a copy is the same socket
+        descriptor = line if isinstance(line, int) else line.fileno()
+        return not mine.open or os.fstat(descriptor).st_ino in self.earlier  # a copy is the same socket
 
     def _permits_host(self, attempt: AuditedAction) -> bool:
         if any(rule.host == attempt.host and _covers(rule.port, attempt.port) for rule in self.rules):
@@ -218,14 +219,28 @@ _SENDS = (
 )  # fmt: skip
 
 
+UNANNOUNCED = {
+    ("_cffi_backend", "load_library"): "ctypes.dlopen",
+    ("_testcapi", "run_in_subinterp"): "cpython.PyInterpreterState_New",
+    ("_tkinter", "create"): "dreamgym_kit.tcl",
+    ("os", "mkfifo"): "dreamgym_kit.special_file",
+    ("os", "mknod"): "dreamgym_kit.special_file",
+    ("os", "sendfile"): "dreamgym_kit.write",
+    ("os", "write"): "dreamgym_kit.write",
+    ("os", "writev"): "dreamgym_kit.write",
+    ("signal", "pidfd_send_signal"): "dreamgym_kit.pidfd",
+}
+"""C functions by module and name, and the audit event that their replacements raise."""
+
+
 class _Doors:
     """Functions that audit events show only half of or not at all, replaced while the guard is armed.
 
     `_socket.getaddrinfo` is announced with the name but never with the addresses that it found.
     `_posixsubprocess.fork_exec`, by which multiprocessing starts its processes, is not announced, nor is
-    `os._exit`, by which a node would end the dry run with the code of a passed gate. What is sent over a
-    connection that stands is announced by two of the methods that send. After a dream
-    they stay, for what an episode left running.
+    `os._exit`, by which a node would end the dry run with the code of a passed gate, nor are those in
+    `UNANNOUNCED`. What is sent over a connection that stands is announced by two of the methods that send.
+    After a dream they stay, for what an episode left running.
     """
 
     def __init__(self) -> None:
@@ -246,9 +261,18 @@ class _Doors:
         self._replace(os, "_exit", self._announced_exit)
         self._replace(_socket, "getaddrinfo", self._remembered_getaddrinfo)
         for owner, name in _SENDS:
-            self._replace(owner, name, _announced_send(getattr(owner, name)))
+            self._replace(owner, name, _announced(getattr(owner, name), "dreamgym_kit.send"))
+        for module in dict.fromkeys(module for module, _ in UNANNOUNCED):
+            self.shut_in(module)
         if self.fork_exec is not None:
             self._replace(self._posix, "fork_exec", self._announced_fork_exec)
+
+    def shut_in(self, module: str) -> None:
+        """Have a module's C functions announced, once it is loaded."""
+        for (holder, name), event in UNANNOUNCED.items():
+            real = getattr(sys.modules.get(holder), name, None) if holder == module else None
+            if real is not None and not hasattr(real, "__wrapped__"):
+                self._replace(sys.modules[holder], name, _announced(real, event))
 
     def _replace(self, owner: Any, name: str, announced: Any) -> None:
         self.replaced.append((owner, name, vars(owner).get(name)))
@@ -279,13 +303,19 @@ class _Doors:
         return self.fork_exec(argv, programs, *rest)
 
 
-def _announced_send(real: Callable[..., Any]) -> Callable[..., Any]:
+def _announced(real: Callable[..., Any], event: str) -> Callable[..., Any]:
     @functools.wraps(real)
-    def sending(self: socket.socket, *args: Any, **kwargs: Any) -> Any:
-        sys.audit("dreamgym_kit.send", self)
-        return real(self, *args, **kwargs)
+    def announcing(*args: Any, **kwargs: Any) -> Any:
+        sys.audit(event, *args, *kwargs.values())
+        return real(*args, **kwargs)
 
-    return sending
+    return announcing
+
+
+def announce(module: str) -> None:
+    """A module was loaded: while a guard stands, what its C functions do not tell is told for them."""
+    if _doors.replaced:
+        _doors.shut_in(module)
 
 
 _addresses: dict[str, set[str]] = {}

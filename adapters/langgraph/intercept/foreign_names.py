@@ -13,6 +13,7 @@ from importlib.machinery import PathFinder
 from typing import Any, NamedTuple
 
 from dreamgym_kit.errors import UserError
+from dreamgym_kit.guard import egress
 
 NEEDED, HELPS = "needed", "helps"
 
@@ -143,6 +144,7 @@ FOREIGN: tuple[Foreign, ...] = (
     *_methods("python", "_socket", "socket", "send sendall"),
     Foreign("python", "socket", "socket.sendfile"),
     *_methods("python", "ssl", "SSLSocket", "send write"),
+    *(Foreign("python", module, name, HELPS) for module, name in egress.UNANNOUNCED),
     Foreign("python", "_posixsubprocess", "fork_exec", HELPS),  # not where programs are not forked
 )
 

@@ -350,6 +350,7 @@ def guard_late_imports(patches: PatchSet) -> None:
         try:
             check_foreign_names(just_loaded=module)
             guard_mcp_sessions(patches)
+            egress.announce(module)
         except UserError as error:
             session = current.get()
             if session is not None and not session.mode.bare:

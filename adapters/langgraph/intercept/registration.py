@@ -14,6 +14,8 @@ import logging
 import types
 import weakref
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import compress
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,7 @@ from langgraph.store.base import BaseStore
 from dreamgym_kit.adapters.langgraph.analysis.gc_objects import Living
 from dreamgym_kit.adapters.langgraph.analysis.inventory import Inventory, InventoryEntry
 from dreamgym_kit.adapters.langgraph.analysis.loading import load_named
-from dreamgym_kit.adapters.langgraph.analysis.nodes import functions_of, nodes_of
+from dreamgym_kit.adapters.langgraph.analysis.nodes import functions_of, is_framework, nodes_of
 from dreamgym_kit.adapters.langgraph.analysis.side_effects import (
     OPENS,
     Reached,
@@ -168,15 +170,13 @@ def _unreached(inventory: Inventory, living: Iterable[Any]) -> list[types.Functi
     """The functions and methods that act and that no hook is in."""
     near = _scopes(inventory.scopes)
     scopes = near | _scopes(inventory.around)
-    offered = [
-        Reached(function)
-        for obj in living
-        # nearly all are plain functions of other modules: this is asked of each function in the process
-        if id(getattr(obj if type(obj) is types.FunctionType else under(obj), "__globals__", None)) in scopes
-        and is_users(function := under(obj))
-    ]
+    functions = [function for function in map(under, living) if type(function) is types.FunctionType]
+    # nearly all are of other modules: this is asked of each function in the process
+    ours = map(scopes.__contains__, map(id, map(attrgetter("__globals__"), functions)))
+    offered = [Reached(function) for function in compress(functions, ours) if is_users(function)]
     framework: list[Any] = []
-    for value in (value for scope in scopes.values() for value in list(scope.values())):
+    values = {id(value): value for scope in scopes.values() for value in list(scope.values())}
+    for value in values.values():  # many are imported into several modules
         with contextlib.suppress(Exception):  # a proxy may raise from anything: it is not read
             if issubclass(_kind(value), _CALLED_BY_FRAMEWORK):
                 framework.append(value)
@@ -224,10 +224,16 @@ def _scopes(given: Iterable[Scope]) -> dict[int, Scope]:
         scope = waiting.pop()
         if id(scope) not in scopes:
             scopes[id(scope)] = scope
-            modules = [module for module in list(scope.values()) if type(module) is types.ModuleType]
-            files = ((module, vars(module).get("__file__")) for module in modules)
-            waiting += [vars(item) for item, file in files if isinstance(file, str) and not of_library(file)]
+            modules = {
+                id(item): vars(item) for item in list(scope.values()) if type(item) is types.ModuleType
+            }
+            waiting += [names for names in modules.values() if _is_users_module(names)]
     return scopes
+
+
+def _is_users_module(names: Scope) -> bool:
+    file, name = names.get("__file__"), names.get("__name__")
+    return isinstance(file, str) and not of_library(file) and not is_framework(str(name))
 
 
 def _kind(value: Any) -> type:
