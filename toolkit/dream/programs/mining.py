@@ -37,7 +37,7 @@ from dreamgym_kit.dream.programs.environment_fields import ENVIRONMENT, FIELD, V
 from dreamgym_kit.dream.programs.everywhere import constant_answers
 from dreamgym_kit.dream.programs.forms import MadeUp, Program
 from dreamgym_kit.dream.programs.model import NUMBERED, CounterValue, Model, OutcomeForm, outcome_form
-from dreamgym_kit.dream.programs.queries import Listing, learn_query
+from dreamgym_kit.dream.programs.queries import ScopedCall, learn_query
 from dreamgym_kit.dream.programs.records import Base, WorldState
 from dreamgym_kit.dream.programs.scope import Parameters, Scope
 from dreamgym_kit.dream.programs.synthesis import explain, is_made_up, record_with_gaps
@@ -91,6 +91,10 @@ def mine(
     return _Miner(episodes, parameters, writes, only_worlds, found or {}).mine(watch)
 
 
+_Place = tuple[str, str]
+"""A write, and the prefix of names, or the collection, of what it may change."""
+
+
 class _Pending(NamedTuple):
     """A write that may have changed a record, and the record before it."""
 
@@ -110,27 +114,20 @@ class _Act(NamedTuple):
     place: int
 
 
-class _Call(NamedTuple):
-    """One recorded call with what it could see."""
-
-    scope: Scope
-    step: SeenStep
-    episode: RecordedCalls
-
-
-class _Found(NamedTuple):
+class _Found:
     """What one walk over all recordings gathers."""
 
-    facts: Mapping[int, Sequence[Fact]]  # by the `id` of a recorded step
-    calls: dict[str, list[_Call]]
-    sights: dict[tuple[str, str], list[Sighting]]  # after one write alone
-    mixed: dict[tuple[str, str], list[Sighting]]  # after several
-    inserts: dict[tuple[str, str], list[tuple[Scope, Any, Mapping[str, Any]]]]
-    views: dict[str, Counter[tuple[str, bool]]]  # by write: (view, whether it was left as it was)
-    unclear: dict[str, list[tuple[list[_Pending], Any]]]  # by field of the environment: after several writes
-    shown: dict[
-        tuple[str, str], list[bool]
-    ]  # whether a record that a write's own answer shows was there next
+    def __init__(self, facts: Mapping[int, Sequence[Fact]]) -> None:
+        self.facts = facts  # by the `id` of a recorded step
+        self.calls: dict[str, list[ScopedCall]] = defaultdict(list)
+        self.inserts: dict[_Place, list[tuple[Scope, Any, Mapping[str, Any]]]] = defaultdict(list)
+        self.sights: dict[_Place, list[Sighting]] = defaultdict(list)  # after one write alone
+        self.mixed: dict[_Place, list[Sighting]] = defaultdict(list)  # after several
+        self.shown: dict[_Place, list[bool]] = defaultdict(list)  # by an answer: whether it was there next
+        self.views: dict[str, Counter[tuple[str, bool]]] = defaultdict(Counter)
+        """By write: view, and whether it was left as it was."""
+        self.unclear: dict[str, list[tuple[list[_Pending], Any]]] = defaultdict(list)
+        """By field of the environment: after several writes."""
 
 
 class _Miner:
@@ -361,16 +358,7 @@ class _Miner:
     # -- one walk over all recordings
 
     def _walk(self, number: int) -> _Found:
-        found = _Found(
-            self.facts,
-            defaultdict(list),
-            defaultdict(list),
-            defaultdict(list),
-            defaultdict(list),
-            defaultdict(Counter),
-            defaultdict(list),
-            defaultdict(list),
-        )
+        found = _Found(self.facts)
         for tool in self.model.tools.values():
             tool.absent.clear()
         for episode in self.episodes:
@@ -439,13 +427,18 @@ class _Miner:
         return any(of == tool and FIELD + name == prefix for (of, _), name in names)
 
     def _learn_choices(self) -> None:
-        given: dict[str, list[Mapping[str, JsonValue]]] = defaultdict(list)
+        """Arguments whose values come again and again: one that was never heard may well be refused."""
+        given: dict[tuple[str, str], Counter[ValueKey]] = defaultdict(Counter)
         for step in (step for episode in self.episodes for step in episode.steps):
-            given[step.tool].append(step.args)
-        for tool, args in given.items():
-            self.model.tools[tool].choices = _choices(args)
+            for name, value in step.args.items():
+                if isinstance(value, bool) or (isinstance(value, str) and not has_digits(value, 2)):
+                    given[step.tool, name][value_key(value)] += 1
+        for (tool, name), counts in given.items():
+            few = len(counts) <= _MAX_CHOICES and counts.total() >= _EACH_CHOICE * len(counts)
+            if few or all(kind == "b" for kind, _ in counts):
+                self.model.tools[tool].choices[name] = frozenset(counts)
 
-    def _learn_outcomes(self, tool: str, calls: list[_Call]) -> None:
+    def _learn_outcomes(self, tool: str, calls: list[ScopedCall]) -> None:
         mined, writes = self.model.tools[tool], tool in self.model.writes
         mined.heard = frozenset(name for call in calls for name in call.step.args)
         good = [call for call in calls if call.step.ok]
@@ -457,16 +450,10 @@ class _Miner:
         absent = Counter(name for call in good for name in call.scope.absent())
         mined.blind = frozenset(name for name, count in absent.items() if count > 1)
         if not writes:
-            listings = [
-                Listing(call.scope, call.step.ok, call.step.out, call.step.args, call.episode.world)
-                for call in calls
-            ]
-            mined.query = learn_query(self.model.collections, self.model.base, tool, listings)
-            if (
-                tool in self.model.collections.lists
-            ):  # records come and go: only what is around them is a form
+            mined.query = learn_query(self.model.collections, self.model.base, tool, calls)
+            if tool in self.model.collections.lists:  # records come and go: what is around is a form
                 return
-        groups: dict[Any, list[_Call]] = defaultdict(list)
+        groups: dict[Any, list[ScopedCall]] = defaultdict(list)
         for call in calls:
             groups[outcome_form(call.step)].append(call)
         if len(groups) > max(_MAX_TEXTS, 0.5 * len(calls)) and len(calls) > 6:
@@ -573,16 +560,14 @@ class _Walk:
         self.pending: dict[RowKey, list[_Pending]] = defaultdict(list)
         self.acts: list[_Act] = []
         self.last_view: dict[RowKey, tuple[int, JsonValue]] = {}
-        self.shown: dict[
-            RowKey, tuple[str, str]
-        ] = {}  # the write whose answer showed a record, and by which name
+        self.shown: dict[RowKey, tuple[str, str]] = {}  # by which write, and name, an answer showed it
 
     def walk(self) -> None:
         for place, step in enumerate(self.episode.steps):
             writes, is_last = step.tool in self.model.writes, self.number == _PASSES - 1
             scope = self.model.scope(self.state, step.tool, step.args) if writes or is_last else Scope()
             if is_last and not is_left_open(step):
-                self.found.calls[step.tool].append(_Call(scope, step, self.episode))
+                self.found.calls[step.tool].append(ScopedCall(scope, step, self.episode.world))
             if self.model.is_open(step):
                 return  # nobody knows what it did
             facts = self.found.facts[id(step)]
@@ -676,7 +661,7 @@ class _Walk:
             if fact.collection.startswith(ENVIRONMENT):  # the answer itself shows what the write did
                 self._seen(place, fact)
         self.acts.append(_Act(step.tool, after, step, place))
-        self.model.write(self.state, step, after, told, real=True)
+        self.model.replay(self.state, step, after, told)
 
     def _blamed(self, pending: list[_Pending], after: Any) -> list[_Pending]:
         """The writes since a record was last seen that explain what it is now."""
@@ -742,21 +727,6 @@ def _said(examples: list[Example], *, went_well: bool, writes: bool) -> Program 
     return None
 
 
-def _choices(calls: Sequence[Mapping[str, JsonValue]]) -> dict[str, frozenset[ValueKey]]:
-    """Arguments whose values come again and again: one that was never heard may well be refused."""
-    given: dict[str, Counter[ValueKey]] = defaultdict(Counter)
-    for args in calls:
-        for name, value in args.items():
-            if isinstance(value, bool) or (isinstance(value, str) and not has_digits(value, 2)):
-                given[name][value_key(value)] += 1
-    return {
-        name: frozenset(counts)
-        for name, counts in given.items()
-        if all(kind == "b" for kind, _ in counts)
-        or (len(counts) <= _MAX_CHOICES and counts.total() >= _EACH_CHOICE * len(counts))
-    }
-
-
 def _limits(steps: Sequence[SeenStep]) -> list[float]:
     """Figures that come again in a tool's short texts: "up to 400.00"."""
     counts: Counter[float] = Counter()
@@ -767,5 +737,5 @@ def _limits(steps: Sequence[SeenStep]) -> list[float]:
     return [number for number, count in counts.most_common(3) if count >= 2]
 
 
-def _drawn(calls: list[_Call], most: int, seed: int) -> list[_Call]:
+def _drawn(calls: list[ScopedCall], most: int, seed: int) -> list[ScopedCall]:
     return calls if len(calls) <= most else random.Random(seed).sample(calls, most)  # noqa: S311

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -95,7 +95,7 @@ class ToolProgram:
     views: dict[str, tuple[int, int]] = field(default_factory=dict)
     wraps: dict[bool, Wrap] = field(default_factory=dict)
     heard: frozenset[str] = frozenset()
-    choices: Mapping[str, frozenset[ValueKey]] = field(default_factory=dict)
+    choices: dict[str, frozenset[ValueKey]] = field(default_factory=dict)
     names: frozenset[str] = frozenset()
     unread: frozenset[str] = frozenset()
     given: set[frozenset[ValueKey]] = field(default_factory=set)
@@ -246,158 +246,19 @@ class Model:
         scope: Scope,
         told: set[RowKey],
         confidence: float | None = None,
-        *,
-        real: bool = False,
     ) -> None:
-        """Do to a state what a write that went well does. `told`: records that its answer shows.
+        """Do to a state what a write that went well does. `told`: records that its answer shows."""
+        _Writing(self, state, step, scope, confidence).do(told, real=False)
 
-        `real`: it is a recording that is walked; what nobody has examined is left as it was.
-        """
-        tool = self.tools[step.tool]
-        for prefix, (collection, key) in scope.rows.items():
-            row = (collection, value_key(key))
-            if row not in told or isinstance(tool.effect_on(prefix), Delete):
-                self._reach(state, tool, prefix, collection, key, scope, step, confidence, real=real)
-        named = {(collection, value_key(key)) for collection, key in scope.rows.values()}
-        understood = told | {
-            (collection, value_key(key))
-            for prefix, (collection, key) in scope.rows.items()
-            if is_record(collection) and tool.effect_on(prefix) is not None
-        }
-        state.written.append((step.tool, self.things(step.tool, step.args), frozenset(understood)))
-        for view in tool.views:
-            if tool.changes(view):
-                for row in state.rows_of(view):
-                    if row not in named:
-                        state.changed[row] = None
-        if not real:
-            for collection, insert in tool.inserts.items():
-                self._insert(state, step, scope, collection, insert, confidence)
+    def replay(self, state: WorldState, step: SeenStep, scope: Scope, told: set[RowKey]) -> None:
+        """The same to a recording that is walked: what nobody has examined is left as it was."""
+        _Writing(self, state, step, scope, None).do(told, real=True)
 
     def left(self, tool: str, scope: Scope, facts: Sequence[Fact]) -> list[Fact]:
         """What a write's answer shows, but for records that the write itself deletes."""
         rows = ((row, self.tools[tool].effect_on(prefix)) for prefix, row in scope.rows.items())
         deleted = {(name, value_key(key)) for (name, key), effect in rows if isinstance(effect, Delete)}
         return [fact for fact in facts if fact.row not in deleted]
-
-    def _reach(
-        self,
-        state: WorldState,
-        tool: ToolProgram,
-        prefix: str,
-        collection: str,
-        key: JsonValue,
-        scope: Scope,
-        step: SeenStep,
-        confidence: float | None,
-        *,
-        real: bool,
-    ) -> None:
-        """What a write does to one record that its names reach."""
-        row_key, effect = (collection, value_key(key)), tool.effect_on(prefix)
-        row = state.at(row_key)
-        if effect is None:
-            self._unexamined(state, tool, prefix, row_key, row, real=real)
-        elif isinstance(effect, Delete):
-            self._delete(state, row_key, key, row, confidence, real=real)
-        elif isinstance(effect, Forget):
-            state.put(collection, key, UNKNOWN, whole=False)
-        elif isinstance(effect, Rewrite):
-            old = row[""][1] if isinstance(row, dict) else UNKNOWN
-            if old is UNKNOWN and effect.from_before:
-                return
-            value = effect.form(scope.child({"old": old}))
-            fields = UNKNOWN if value is UNKNOWN else {"": [True, value]}
-            state.put(collection, key, fields, True, confidence)
-        elif isinstance(effect, Assign):
-            self._assign(state, row_key, row, effect, scope, step, confidence)
-
-    def _unexamined(
-        self, state: WorldState, tool: ToolProgram, prefix: str, row_key: RowKey, row: Any, *, real: bool
-    ) -> None:
-        """Nobody saw whether it changes: as likely to stay as others were; a view may have changed."""
-        collection = row_key[0]
-        if is_view(collection):
-            kept, changed = tool.views.get(collection, (0, 0))
-            if not real and (changed or not kept):
-                state.changed[row_key] = None
-        elif isinstance(row, dict) and not real and is_record(collection):  # of fields, kinds of answers tell
-            sure = min(state.confidence.get(row_key, 1.0), self.staying(prefix))
-            state.confidence[row_key] = sure
-
-    def _delete(
-        self,
-        state: WorldState,
-        row_key: RowKey,
-        key: JsonValue,
-        row: Any,
-        confidence: float | None,
-        *,
-        real: bool,
-    ) -> None:
-        state.put(row_key[0], key, GONE, True, confidence)
-        names = {value_key(key)}
-        if isinstance(row, dict):
-            names |= {
-                value_key(value) for value in row.values() if isinstance(value, str) and has_digits(value)
-            }
-        if real:
-            return
-        for view in {VIEW + tool for tool in self.collections.reads}:  # what was asked about it is asked anew
-            for other, args in state.keys(view).items():
-                if isinstance(args, dict) and any(value_key(value) in names for value in args.values()):
-                    state.changed[other] = None
-        state.lost |= names
-
-    def _assign(
-        self,
-        state: WorldState,
-        row_key: RowKey,
-        row: Any,
-        effect: Assign,
-        scope: Scope,
-        step: SeenStep,
-        confidence: float | None,
-    ) -> None:
-        new: dict[str, Any] = dict(row) if isinstance(row, dict) else {}
-        for name in effect.unknown:
-            new.pop(name, None)
-        for name, form in effect.fields.items():
-            old = row.get(name, UNKNOWN) if isinstance(row, dict) else UNKNOWN
-            value = form(scope.child({"old": old}))
-            if value is UNKNOWN:
-                new.pop(name, None)
-            else:
-                new[name] = value
-        if effect.named is not None:
-            named, given, lower = effect.named
-            if isinstance(step.args.get(named), str) and given in step.args:
-                value = step.args[given]
-                new[step.args[named]] = value.lower() if lower and isinstance(value, str) else value
-        lost = isinstance(row, dict) and any(name not in new for name in row)
-        new[WHOLE] = bool(new.get(WHOLE, False)) and not lost
-        state.changed[row_key] = new
-        if confidence is not None:
-            state.confidence[row_key] = confidence
-
-    def _insert(
-        self,
-        state: WorldState,
-        step: SeenStep,
-        scope: Scope,
-        collection: str,
-        insert: Insert,
-        confidence: float | None,
-    ) -> None:
-        key = insert.key(scope) if insert.key else UNKNOWN
-        if key is UNKNOWN:
-            key = f"\u00a7{step.tool}.{state.count[step.tool]}"  # nobody knows its key yet
-        fields = {name: form(scope) for name, form in insert.fields.items()}
-        fields = {name: value for name, value in fields.items() if value is not UNKNOWN}
-        if collection in self.collections.key_fields:
-            fields[self.collections.key_fields[collection]] = key
-        state.put(collection, key, fields, insert.shown <= set(fields), confidence)
-        state.made.append((collection, value_key(key)))
 
     def note(self, state: WorldState, step: SeenStep) -> None:
         """A call was made; what comes later may rest on it."""
@@ -424,6 +285,105 @@ class Model:
         if isinstance(step.out, dict):
             names |= {f"{RESULT}.{name}": value for name, value in step.out.items()}
         return scope.child(names)
+
+
+class _Writing:
+    """One write that went well, and what it does to a state."""
+
+    def __init__(
+        self, model: Model, state: WorldState, step: SeenStep, scope: Scope, confidence: float | None
+    ) -> None:
+        self.model, self.state, self.step, self.scope = model, state, step, scope
+        self.tool, self.confidence = model.tools[step.tool], confidence
+
+    def do(self, told: set[RowKey], *, real: bool) -> None:
+        state, tool, model = self.state, self.tool, self.model
+        rows = {prefix: (name, value_key(key)) for prefix, (name, key) in self.scope.rows.items()}
+        for prefix, row in rows.items():
+            effect = tool.effect_on(prefix)
+            if row not in told or isinstance(effect, Delete):
+                self._reach(prefix, row, effect, real=real)
+        understood = {
+            row for prefix, row in rows.items() if is_record(row[0]) and tool.effect_on(prefix) is not None
+        }
+        things = model.things(self.step.tool, self.step.args)
+        state.written.append((self.step.tool, things, frozenset(told | understood)))
+        named = set(rows.values())
+        for view in filter(tool.changes, tool.views):
+            state.changed |= dict.fromkeys(row for row in state.rows_of(view) if row not in named)
+        for collection, insert in tool.inserts.items() if not real else ():
+            self._insert(collection, insert)
+
+    def _reach(self, prefix: str, row: RowKey, effect: Effect | None, *, real: bool) -> None:
+        """What it does to one record that its names reach."""
+        known, key = self.state.at(row), self.scope.rows[prefix][1]
+        if effect is None:
+            if not real:
+                self._leave_unexamined(prefix, row, known)
+        elif isinstance(effect, Delete):
+            self.state.put(row[0], key, GONE, True, self.confidence)
+            if not real:
+                self._forget_deleted(key, known)
+        elif isinstance(effect, Forget):
+            self.state.put(row[0], key, UNKNOWN, whole=False)
+        elif isinstance(effect, Rewrite):
+            old = known[""][1] if isinstance(known, dict) else UNKNOWN
+            if old is UNKNOWN and effect.from_before:
+                return
+            value = effect.form(self.scope.child({"old": old}))
+            fields = UNKNOWN if value is UNKNOWN else {"": [True, value]}
+            self.state.put(row[0], key, fields, True, self.confidence)
+        elif isinstance(effect, Assign):
+            self._assign(row, known, effect)
+
+    def _leave_unexamined(self, prefix: str, row: RowKey, known: Any) -> None:
+        """Nobody saw whether it changes: as likely to stay as others were; a view may have changed."""
+        if is_view(row[0]):
+            kept, changed = self.tool.views.get(row[0], (0, 0))
+            if changed or not kept:
+                self.state.changed[row] = None
+        elif isinstance(known, dict) and is_record(row[0]):  # of fields, kinds of answers tell
+            confidence = self.state.confidence
+            confidence[row] = min(confidence.get(row, 1.0), self.model.staying(prefix))
+
+    def _forget_deleted(self, key: JsonValue, known: Any) -> None:
+        """What was asked about a deleted record is asked anew."""
+        told = known.values() if isinstance(known, dict) else ()
+        names = {value_key(one) for one in told if isinstance(one, str) and has_digits(one)} | {
+            value_key(key)
+        }
+        for read in self.model.collections.reads:
+            for other, args in self.state.keys(VIEW + read).items():
+                if isinstance(args, dict) and any(value_key(value) in names for value in args.values()):
+                    self.state.changed[other] = None
+        self.state.lost |= names
+
+    def _assign(self, row: RowKey, known: Any, effect: Assign) -> None:
+        old = known if isinstance(known, dict) else {}
+        new = {name: value for name, value in old.items() if name not in effect.unknown}
+        for name, form in effect.fields.items():
+            new[name] = form(self.scope.child({"old": old.get(name, UNKNOWN)}))
+        if effect.named is not None:
+            named, given, lower = effect.named
+            field, value = self.step.args.get(named), self.step.args.get(given, UNKNOWN)
+            if isinstance(field, str) and value is not UNKNOWN:
+                new[field] = value.lower() if lower and isinstance(value, str) else value
+        new = {name: value for name, value in new.items() if value is not UNKNOWN}
+        new[WHOLE] = bool(new.get(WHOLE, False)) and new.keys() >= old.keys()
+        self.state.changed[row] = new
+        if self.confidence is not None:
+            self.state.confidence[row] = self.confidence
+
+    def _insert(self, collection: str, insert: Insert) -> None:
+        key = insert.key(self.scope) if insert.key else UNKNOWN
+        if key is UNKNOWN:
+            key = f"\u00a7{self.step.tool}.{self.state.count[self.step.tool]}"  # nobody knows its key yet
+        fields = {name: form(self.scope) for name, form in insert.fields.items()}
+        fields = {name: value for name, value in fields.items() if value is not UNKNOWN}
+        if collection in self.model.collections.key_fields:
+            fields[self.model.collections.key_fields[collection]] = key
+        self.state.put(collection, key, fields, insert.shown <= set(fields), self.confidence)
+        self.state.made.append((collection, value_key(key)))
 
 
 def outcome_form(step: SeenStep) -> OutcomeForm:
@@ -460,16 +420,14 @@ def made_up_places(program: ToolProgram | None) -> frozenset[Place]:
 
 
 def _places(form: Program, path: Place = ()) -> Iterator[Place]:
+    parts: Iterable[tuple[str | int, Program]] = ()
     if isinstance(form, MadeUp) or (isinstance(form, Get) and form.names[0].startswith("next.")):
         yield path
     elif isinstance(form, MakeRecord):
-        for field, inner in form.fields.items():
-            yield from _places(inner, (*path, field))
-        for field, (inner, _) in form.optional.items():
-            yield from _places(inner, (*path, field))
+        parts = [*form.fields.items(), *((field, inner) for field, (inner, _) in form.optional.items())]
     elif isinstance(form, Fields):
-        for field, inner in form.fields:
-            yield from _places(inner, (*path, field))
+        parts = form.fields
     elif isinstance(form, ListOf):
-        for place, inner in enumerate(form.items):
-            yield from _places(inner, (*path, place))
+        parts = enumerate(form.items)
+    for part, inner in parts:
+        yield from _places(inner, (*path, part))

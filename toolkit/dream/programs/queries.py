@@ -14,6 +14,7 @@ from dreamgym_kit.dream.programs.scope import Scope
 from dreamgym_kit.dream.programs.synthesis import direct, explain
 from dreamgym_kit.dream.programs.values import (
     UNKNOWN,
+    SeenStep,
     ValueKey,
     at_path,
     is_key,
@@ -26,6 +27,7 @@ from dreamgym_kit.serialization import JsonValue
 
 PAGE_ARGS = ("page", "page_number", "page_no")
 START_ARGS = ("offset", "cursor", "skip", "start")  # how many records are left out at the front
+_CUTS = frozenset({*PAGE_ARGS, *START_ARGS})
 _TIMES = ("date", "time", "at")
 _MAX_OTHERS = 40  # records that were not returned, held against a predicate, for each call
 
@@ -115,13 +117,11 @@ class QueryAnswer(NamedTuple):
     rows: tuple[RowKey, ...]
 
 
-class Listing(NamedTuple):
-    """One recorded call of a read."""
+class ScopedCall(NamedTuple):
+    """One recorded call with what it could see."""
 
     scope: Scope
-    ok: bool
-    out: JsonValue
-    args: Mapping[str, JsonValue]
+    step: SeenStep
     world: str
 
 
@@ -144,23 +144,23 @@ def flat_record(
     return out
 
 
-def learn_query(collections: Collections, base: Base, tool: str, calls: Sequence[Listing]) -> Query | None:
+def learn_query(collections: Collections, base: Base, tool: str, calls: Sequence[ScopedCall]) -> Query | None:
     """The query that a read's recorded calls show; None where they show none."""
     if tool in collections.lists:
         return _Selecting(collections, base, tool, calls).learn()
     return _learn_find(collections, base, calls) if tool in collections.views else None
 
 
-def _learn_find(collections: Collections, base: Base, calls: Sequence[Listing]) -> Find | None:
-    good = [call for call in calls if call.ok and is_key(call.out) and call.args]
-    if len({value_key(call.out) for call in good}) < 2:
+def _learn_find(collections: Collections, base: Base, calls: Sequence[ScopedCall]) -> Find | None:
+    good = [call for call in calls if call.step.ok and is_key(call.step.out) and call.step.args]
+    if len({value_key(call.step.out) for call in good}) < 2:
         return None
     best: tuple[int, Find] | None = None
     for collection in collections.key_fields:
         hits = [
-            (call.args, flat_record(collections, collection, record))
+            (call.step.args, flat_record(collections, collection, record))
             for call in good
-            if (record := base.row(call.world, (collection, value_key(call.out)))) is not None
+            if (record := base.row(call.world, (collection, value_key(call.step.out)))) is not None
         ]
         if len({value_key(record.get(collections.key_fields[collection])) for _, record in hits}) < 2:
             continue
@@ -198,17 +198,17 @@ def _equal_field(
 class _Selecting:
     """Learns what a list of records was selected by."""
 
-    def __init__(self, collections: Collections, base: Base, tool: str, calls: Sequence[Listing]) -> None:
+    def __init__(self, collections: Collections, base: Base, tool: str, calls: Sequence[ScopedCall]) -> None:
         self.collections, self.base = collections, base
         self.path, self.collection, self.key_field = collections.lists[tool][0]
-        self.good = [call for call in calls if call.ok]
+        self.good = [call for call in calls if call.step.ok]
         self.full = [call for call in self.good if self._rows(call)]
         self.known = {world: self._records(world) for world in {call.world for call in self.good}}
 
     def learn(self) -> Select | None:
         if not self.full:
             return None
-        names = sorted({name for call in self.good for name in call.args} - {*PAGE_ARGS, *START_ARGS})
+        names = sorted({name for call in self.good for name in call.step.args} - _CUTS)
         self.limit = self._given_limit() or self._page_size()
         predicates = {
             name: found
@@ -235,8 +235,8 @@ class _Selecting:
             order is not None and self._shows_last(predicates, *order),
         )
 
-    def _rows(self, call: Listing) -> list[Any]:
-        rows = at_path(call.out, self.path)
+    def _rows(self, call: ScopedCall) -> list[Any]:
+        rows = at_path(call.step.out, self.path)
         return rows if isinstance(rows, list) else []
 
     def _records(self, world: str) -> dict[ValueKey, dict[str, Any]]:
@@ -276,15 +276,15 @@ class _Selecting:
     def _page_size(self) -> int | None:
         longest = max(len(self._rows(call)) for call in self.full)
         often = sum(len(self._rows(call)) == longest for call in self.full) >= 3
-        paged = any(name in call.args for call in self.good for name in PAGE_ARGS)
+        paged = any(name in call.step.args for call in self.good for name in PAGE_ARGS)
         return longest if longest >= 2 and often and (longest >= 3 or paged) else None
 
     def _predicate(self, arg: str) -> Predicate | None:
         """The narrowest test that all returned records pass, and that others do not."""
-        mine = [call for call in self.full if arg in call.args]
+        mine = [call for call in self.full if arg in call.step.args]
         returned = [
             (
-                call.args[arg],
+                call.step.args[arg],
                 flat_record(
                     self.collections,
                     self.collection,
@@ -303,7 +303,9 @@ class _Selecting:
                 continue
             back = {value_key(row.get(self.key_field)) for row in rows}
             left = (record for key, record in self.known[call.world].items() if key not in back)
-            others += [(call.args[arg], record) for record, _ in zip(left, range(_MAX_OTHERS), strict=False)]
+            others += [
+                (call.step.args[arg], record) for record, _ in zip(left, range(_MAX_OTHERS), strict=False)
+            ]
         best: tuple[tuple[float, bool, int, int], Predicate] | None = None
         for predicate in self._thinkable(returned):
             told = [predicate.told(given, record) for given, record in others]
@@ -342,8 +344,8 @@ class _Selecting:
                     needed.remove(field)
             yield Predicate(test, tuple(needed))
 
-    def _hits(self, call: Listing, predicates: Mapping[str, Predicate]) -> set[ValueKey]:
-        given = [(predicates[name], value) for name, value in call.args.items() if name in predicates]
+    def _hits(self, call: ScopedCall, predicates: Mapping[str, Predicate]) -> set[ValueKey]:
+        given = [(predicates[name], value) for name, value in call.step.args.items() if name in predicates]
         return {
             key
             for key, record in self.known[call.world].items()
@@ -356,7 +358,7 @@ class _Selecting:
             return None
         most, cut, short = max(len(self._rows(call)) for call in self.full), 0, 0
         for call in self.full:
-            if _after_writes(call.scope) or any(name in (*PAGE_ARGS, *START_ARGS) for name in call.args):
+            if _after_writes(call.scope) or not _CUTS.isdisjoint(call.step.args):
                 continue
             rows = self._rows(call)
             if {value_key(row.get(self.key_field)) for row in rows} < self._hits(call, predicates):
@@ -386,11 +388,11 @@ class _Selecting:
 
     def _empty(self) -> Any:
         """What is answered where nothing fits."""
-        none = Counter(value_key(call.out) for call in self.good if not self._rows(call))
+        none = [call.step.out for call in self.good if not self._rows(call)]
         if not none:
             return [] if not self.path else UNKNOWN
-        first = none.most_common(1)[0][0]
-        return next(call.out for call in self.good if not self._rows(call) and value_key(call.out) == first)
+        first = Counter(map(value_key, none)).most_common(1)[0][0]
+        return next(out for out in none if value_key(out) == first)
 
     def _projection(self) -> dict[str, str | None]:
         rows = [(call.world, row) for call in self.full for row in self._rows(call)]
@@ -416,11 +418,11 @@ class _Selecting:
         """What stands around the list: its page, how many there are."""
         examples = []
         for call in self.good:
-            if not isinstance(call.out, dict) or _after_writes(call.scope):
+            if not isinstance(call.step.out, dict) or _after_writes(call.scope):
                 continue
             rows, hits = self._rows(call), self._hits(call, predicates)
             if {value_key(row.get(self.key_field)) for row in rows} <= hits:
-                rest = {name: value for name, value in call.out.items() if name != self.path[0]}
+                rest = {name: value for name, value in call.step.out.items() if name != self.path[0]}
                 examples.append((call.scope.child(_list_names(rows, len(hits))), rest))
         return explain(examples, "", 2, 1) if len(examples) >= 2 else None
 
@@ -428,7 +430,7 @@ class _Selecting:
 def ask(query: Query, state: WorldState, scope: Scope, args: Mapping[str, JsonValue]) -> QueryAnswer | None:
     """A query's answer in a state; None where it cannot be told."""
     limit = query.limit if isinstance(query, Select) else None
-    cuts = {name for name in args if name in (*PAGE_ARGS, *START_ARGS) or f"args.{name}" == limit}
+    cuts = {name for name in args if name in _CUTS or f"args.{name}" == limit}
     if not args.keys() - cuts <= query.predicates.keys():
         return None  # every argument is accounted for
     filters = {name: value for name, value in args.items() if name not in cuts}

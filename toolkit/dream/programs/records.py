@@ -147,7 +147,6 @@ class WorldState:
         self.denied: set[ValueKey] = set()
         self.broken = False  # a write was not understood: recordings of this line of writes are no proof
         self._known: dict[RowKey, dict[str, Any] | None] = {}
-        self._by_field: dict[tuple[str, str], dict[ValueKey, JsonValue]] = {}
 
     def row(self, collection: str, key: JsonValue) -> Any:
         """A record's fields, GONE, or None where nothing is known."""
@@ -185,26 +184,13 @@ class WorldState:
 
     def find(self, collection: str, field: str, value: JsonValue) -> JsonValue | None:
         """The key of the record with that field, of a deleted one too."""
-        index = self._by_field.get((collection, field))
-        if index is None:
-            index = {}
-            for row, key in self.keys(collection).items():
-                known = self.base.row(self.world, row, self.without)
-                if known is not None and field in known:
-                    index[value_key(known[field])] = key
-            self._by_field[collection, field] = index
-        if value_key(value) in index:
-            return index[value_key(value)]
-        return next(
-            (
-                fields.get(self.collections.key_fields[collection])
-                for (other, _), fields in self.changed.items()
-                if other == collection
-                and isinstance(fields, dict)
-                and same(fields.get(field, UNKNOWN), value)
-            ),
-            None,
-        )
+        key_field = self.collections.key_fields[collection]
+        for row in self.having(collection, field, value):
+            for known in (self.base.row(self.world, row, self.without), self.changed.get(row)):
+                if isinstance(known, dict) and same(known.get(field, UNKNOWN), value):
+                    key: JsonValue = known.get(key_field, row[1][1])
+                    return key
+        return None
 
     def has_heard(self, value: JsonValue) -> bool:
         """Whether an answer contained this value, in this episode or in another episode of this world."""

@@ -1,0 +1,59 @@
+"""Forms of reads that many tool suites have: each answered where no recording asked the very question."""
+
+from typing import Any
+
+from dreamgym_kit.dream.programs.dreaming import ProgramEpisode
+from dreamgym_kit.dream.programs.experience import learn
+from dreamgym_kit.dream.recorded_episodes import HistoryStep, RecordedEpisode
+
+CARS = {f"CAR{n}": {"car_id": f"CAR{n}", "plate": f"XY-{n}7", "seats": n % 4 + 2} for n in range(10, 30)}
+SHOPS = {f"SHOP{n}": {"shop_id": f"SHOP{n}", "city": f"Town {n}", "open": n % 2 == 0} for n in range(10, 30)}
+BY_PLATE = {car["plate"]: car for car in CARS.values()}
+
+
+def answer(tool: str, args: dict[str, Any]) -> Any:
+    """What the real tools say."""
+    if tool == "look_up":
+        return CARS.get(args["id"]) or SHOPS[args["id"]]
+    if tool == "car_by_plate":
+        return BY_PLATE[args["plate"]]
+    if tool == "car_by_id":
+        return CARS[args["car_id"]]
+    if tool == "newest_cars":
+        return list(CARS.values())[: args["limit"]]
+    return {name: CARS[name]["seats"] for name in args["cars"]}
+
+
+def asked(recorded: list[tuple[str, dict[str, Any]]], tool: str, **args: Any) -> Any:
+    """What the dream says to a call after one recorded episode for each pair of calls."""
+    steps = [
+        HistoryStep(name, given, "", answer(name, given), writes=False, failed=False)
+        for name, given in recorded
+    ]
+    pairs = [tuple(steps[start : start + 2]) for start in range(0, len(steps), 2)]
+    episodes = [RecordedEpisode(f"e{number}", "w", pair) for number, pair in enumerate(pairs)]
+    programs = learn(episodes, {}, measured=False)
+    told = ProgramEpisode(programs.model, "w", None).consider(tool, args)
+    return None if told is None else told.out
+
+
+def test_one_look_up_knows_records_of_several_kinds():
+    recorded = [("look_up", {"id": name}) for name in [*list(CARS)[:12], *list(SHOPS)[:12]]]
+    recorded += [("car_by_id", {"car_id": name}) for name in CARS]
+    assert asked(recorded, "look_up", id="CAR28") == CARS["CAR28"]
+
+
+def test_a_record_is_found_by_its_second_key():
+    recorded = [("car_by_plate", {"plate": plate}) for plate in list(BY_PLATE)[:10]]
+    recorded += [("car_by_id", {"car_id": name}) for name in CARS]
+    assert asked(recorded, "car_by_plate", plate="XY-287") == CARS["CAR28"]
+
+
+def test_a_list_is_as_long_as_its_argument_says():
+    recorded = [("newest_cars", {"limit": limit}) for limit in (3, 5, 12, 20)] * 2
+    assert asked(recorded, "newest_cars", limit=7) == list(CARS.values())[:7]
+
+
+def test_a_question_about_several_things_is_answered_from_questions_about_each():
+    recorded = [("seats", {"cars": [name]}) for name in CARS] + [("seats", {"cars": ["CAR10", "CAR12"]})] * 2
+    assert asked(recorded, "seats", cars=["CAR20", "CAR21"]) == {"CAR20": 2, "CAR21": 3}
