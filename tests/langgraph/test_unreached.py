@@ -108,8 +108,9 @@ CONSUMER = """
 import queue, threading
 TODO, DONE = queue.Queue(), queue.Queue()
 def consume():
+    order = TODO.get()
     try:
-        DONE.put(Desk("").pay_back(TODO.get()))
+        DONE.put(Desk(order).pay_back(order))
     except BaseException as error:
         DONE.put(str(error))
 threading.Thread(target=consume, daemon=True).start()
