@@ -13,6 +13,7 @@ from dreamgym_kit.cli import importing, options, scrub
 from dreamgym_kit.cli.output import say, say_json, tell
 from dreamgym_kit.cli.running import tell_waiting
 from dreamgym_kit.errors import ExitCode, StoreError, UnknownName, UserError
+from dreamgym_kit.report.percent import format_some
 from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
@@ -265,8 +266,7 @@ def _show(stats: "StoreStats", path: "Place") -> None:
 
 
 def _most(counts: "Mapping[str, int]") -> str:
-    named = [f"{one_line(name)} {count}" for name, count in list(counts.items())[:_LISTED]]
-    return ", ".join([*named, "..."] if len(counts) > _LISTED else named)
+    return format_some([f"{one_line(name)} {count}" for name, count in counts.items()], _LISTED)
 
 
 def _address(settings: "Settings", command: str) -> "Address":

@@ -13,6 +13,7 @@ from dreamgym_kit.cli.output import say, say_json, say_steps, tell
 from dreamgym_kit.cli.running import end, inspected
 from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.report.colors import fold
+from dreamgym_kit.report.percent import format_some
 from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _MOST = 1_000  # calls, where settings say nothing
 _MAX_IDS = 2**20  # bytes of --ids
+_NAMED = 8  # environments
 
 EXAMPLES = (
     "dreamgym-kit crawl --max-calls 300 --rate 2",
@@ -135,9 +137,7 @@ def _agree(plan: "CrawlPlan", environments: "list[Crawled]", most: int, rate: fl
     if not plan.reads:
         raise UserError(nothing_to_read(plan))
     pace = f"{rate:g} a second" if rate else "as fast as they answer"
-    named = ", ".join(str(environment.environment) for environment in environments[:8]) + (
-        ", ..." if len(environments) > 8 else ""
-    )
+    named = format_some([str(environment.environment) for environment in environments], _NAMED)
     tell(f"These REAL tools will be called, at most {most} times, {pace}; nothing else will run:")
     reads = (spec.name + ("?" if spec.source == "guessed" else "") for spec in plan.reads)
     tell(fold(f"  read   {one_line(', '.join(reads))}", indent=9))

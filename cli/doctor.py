@@ -275,8 +275,7 @@ def _tasks(settings: "Settings", given: options.Given, facts: "GraphInspection |
     from pathlib import Path
 
     from dreamgym_kit.adapters.langgraph.analysis.references import (
-        check_expectations,
-        check_inputs,
+        check_tasks,
         checkers_of,
         configured,
         environment_providers,
@@ -310,8 +309,7 @@ def _tasks(settings: "Settings", given: options.Given, facts: "GraphInspection |
 
     asyncio.run(make_worlds())
     if facts is not None:
-        check_expectations(tasks, facts)
-        check_inputs(tasks, facts)
+        check_tasks(tasks, facts, settings)
     played = [task.id for task in tasks if "persona" in (task.meta.get("user") or {})]
     if played and not settings.experience.urls and settings.experience.user_model is None:
         text = (

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from dreamgym_kit.errors import EndpointError, StoreError, UserError, has_extra
-from dreamgym_kit.report.percent import format_count
+from dreamgym_kit.report.percent import format_count, format_some
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -125,7 +125,8 @@ def masking(settings: "Settings", facts: "GraphInspection | None") -> Iterator[C
         for name in dict(spec.args_schema).get("properties", spec.args_schema) or ()
         if isinstance(name, str) and (names_secret(name) or name in OWN[-1].fields)
     ]
-    text = f"variables {_some(variables)}; arguments {_some(arguments)}"
+    known = [format_some(names, MAX_NAMED) or "none" for names in (variables, arguments)]
+    text = f"variables {known[0]}; arguments {known[1]}"
     yield Check("ok", "secrets", f"masked: {text} ([secrets] adds more)")
     place = buffer_of(settings)
     if is_missing(place):
@@ -138,11 +139,6 @@ def masking(settings: "Settings", facts: "GraphInspection | None") -> Iterator[C
     if count:
         text = f"{format_count(count, 'recording')} in {place}: today's rules would mask something in them"
         yield Check("fix", "secrets", text, "dreamgym-kit buffer scrub")
-
-
-def _some(names: "Sequence[str]") -> str:
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return (", ".join(names[:MAX_NAMED]) + more) or "none"
 
 
 def _not_recorded(store: "TransitionStore", settings: "Settings") -> "list[Environment]":

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -48,29 +48,18 @@ CODES = (
 _LAST = 127  # codes above it: stopped by a signal
 
 
-class Side(StrEnum):
-    """Which tasks."""
-
-    TRAIN = "train"
-    HELD_OUT = "held_out"
-
-
-class Least(StrEnum):
-    """What has to come out against A."""
-
-    BETTER = "better"
-    NOT_WORSE = "not-worse"
-
-
 Real = Annotated[
     bool, options.option("--real", "Run the REAL tools; resets the environment for each episode; asks.")
 ]
 Baseline = Annotated[
     Path | None, options.option("--baseline", "Compare with this run or this model.", "RUN|MODEL")
 ]
-Split = Annotated[Side | None, options.option("--split", "Only the tasks of this split.")]
+Split = Annotated[
+    Literal["train", "held_out"] | None, options.option("--split", "Only the tasks of this split.")
+]
 Require = Annotated[
-    Least | None, options.option("--require", "Exit with 1 unless it is that, against --baseline.")
+    Literal["better", "not-worse"] | None,
+    options.option("--require", "Exit with 1 unless it is that, against --baseline."),
 ]
 
 
@@ -110,9 +99,7 @@ def command(
     if model is not None and not model.is_dir() and not settings.policy.urls:
         raise UserError(f"{model}: is neither a run directory nor a model directory.")
     spec = options.graph_of(settings, "evaluate")
-    chosen = tasks_of_split(
-        options.selected_tasks(settings, "evaluate", select), split.value if split else None
-    )
+    chosen = tasks_of_split(options.selected_tasks(settings, "evaluate", select), split)
     part = options.shard_of(settings)
     own = part.part(chosen) if part is not None else chosen
     if real:
@@ -123,7 +110,7 @@ def command(
         agree(spec, settings, episodes=episodes, yes=yes, command="evaluate")
     else:
         confine(settings, targets=[target.place for target in targets], resume=resume)
-    must_be = require.value if require is not None else ""
+    must_be = require or ""
     request = RunRequest(
         graph=spec,
         tasks=chosen,
@@ -207,17 +194,9 @@ ABLATE_EXAMPLES = (
 ABLATE_CODES = "Exit codes: 0 measured; 2 cannot run, or not confirmed. Run it again to continue."
 
 
-class Part(StrEnum):
-    """What is left out."""
-
-    HISTORY = "history"
-    STATE = "state"
-    RETRIEVAL = "retrieval"
-    REASONING = "reasoning"
-    CURRICULUM = "curriculum"
-    FAULTS = "faults"
-
-
+Part = StrEnum(
+    "Part", ("HISTORY", "STATE", "RETRIEVAL", "REASONING", "CURRICULUM", "FAULTS")
+)  # in small letters
 Without = Annotated[
     list[Part] | None, options.option("--without", "Disable this part; repeatable (default: each).")
 ]

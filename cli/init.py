@@ -34,9 +34,8 @@ EXAMPLES = (
 _MAX_NAMED = 8
 _TASKS = "tasks.jsonl"
 _REFERENCE = "dreamgym.reference.toml"
-_GUESSED = re.compile(r"\s*guessed\s*=\s*true\s*(#.*)?$")
-_TOOLS_HEADER = re.compile(r"\s*\[\s*tools\s*\]\s*(#.*)?$")
 _TOOL_TABLE = re.compile(r"\s*\[\s*tools\s*\.")
+_TOOLS_HEADER = re.compile(r"\s*\[\s*tools\s*\]\s*(#.*)?$")
 
 Spec = Annotated[
     str | None,
@@ -226,10 +225,8 @@ def _confirm(file: Path, *, as_json: bool) -> None:
     if not file.exists():
         raise UserError(f"{file}: there is no such file yet; write it with: dreamgym-kit init my_agent:graph")
     load_settings(file=file, environ={})
-    lines = file.read_bytes().decode("utf-8").split("\n")  # as it is, also with the line ends of Windows
-    remaining = [line for line in lines if not _GUESSED.match(line)]
-    text, inside = _without_guesses("\n".join(remaining))
-    confirmed = len(lines) - len(remaining) + inside
+    # the bytes as they are, also with the line ends of Windows
+    text, confirmed = _without_guesses(file.read_bytes().decode("utf-8"))
     write_atomically(file, text.encode("utf-8"))
     effects = {name: tool.effect for name, tool in load_settings(file=file, environ={}).tools.items()}
     confirmed = max(confirmed, confirm_lock(file.with_name(LOCK_FILE), effects))

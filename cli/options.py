@@ -78,84 +78,40 @@ AsJson = Annotated[bool, option("--json", "Print one JSON object and nothing els
 CONFIG: ContextVar[Path | None] = ContextVar("dreamgym_kit_config", default=None)
 """The settings file that `--config` names; None: the nearest `dreamgym.toml`."""
 OLD_FLAGS: Mapping[str, str] = {
-    "--abstain": "--set simulate.on_unanswered=...",
-    "--address": "--set workers.address=...",
-    "--beta": "--set train.beta=...",
-    "--calls": "--max-calls, or --set budget.max_calls=...",
-    "--concurrency": "--set simulate.concurrency=...",
-    "--curriculum": "--set curriculum.enabled=true",
     "--against": "--baseline",
     "--back": "deploy rollback",
     "--batch": "--set distill.batch_size=...",
-    "--bf16": "--set distill.bf16=true",
     "--crawl": "the command crawl",
-    "--dev": "--set serve.dev=true",
+    "--curriculum": "--set curriculum.enabled=true",
     "--draft": "rules draft",
+    "--engine": "--set workers.backend=...",
     "--evaluated": "--evaluation",
     "--explain": "rules show TOOL",
-    "--engine": "--set workers.backend=...",
-    "--eval-every": "--set train.eval_every=...",
-    "--eval-n": "--set train.eval_n=...",
-    "--eval-tasks": "--set train.eval_tasks=...",
-    "--faults": "--set evaluate.faults=... (of a training train.faults)",
     "--fail-on-findings": "--fail-on critical",
-    "--gate-contradictions": "--set gate.max_contradictions=...",
     "--gate-finding": "--fail-on",
-    "--gate-seconds": "--set gate.max_seconds=...",
-    "--gate-success": "--min-pass-rate",
-    "--gate-success-low": "--set gate.min_pass_rate_low=...",
-    "--gate-undetermined": "--max-inconclusive",
-    "--gate-usd": "--set gate.max_usd=...",
-    "--leave-out": "--set distill.leave_out=...",
-    "--lora": "--lora-rank",
-    "--lora-rank": "--set serve.lora_rank=... (of a training train.lora_rank)",
-    "--loss": "--set train.loss_type=...",
-    "--max": "--set 'gate.max_calls_per_tool={\"TOOL\": 1}'",
-    "--max-calls-per-tool": "--set 'gate.max_calls_per_tool={\"TOOL\": 1}'",
-    "--max-contradictions": "--set gate.max_contradictions=...",
-    "--max-errors": "--set gate.max_errors=...",
-    "--max-seconds": "--set gate.max_seconds=...",
-    "--max-tokens": "--set distill.max_tokens=...",
-    "--max-usd": "--set gate.max_usd=...",
-    "--min-pass-rate-low": "--set gate.min_pass_rate_low=...",
-    "--must-be": "--require",
-    "--n": "--repeats; in a training --group-size",
-    "--no-reasoning": "--set distill.reasoning=false",
     "--gate-only": "--preflight-only",
     "--html": "view; or export -o FILE.html (compare -o FILE.html)",
     "--junit": "-o FILE.xml (of an old run: export -o FILE.xml)",
     "--last": "the default: leave RUN out",
     "--markdown": "-o md:FILE (of an old run: export -o md:FILE)",
+    "--must-be": "--require",
+    "--no-reasoning": "--set distill.reasoning=false",
     "--open": "view",
     "--otel": "export -o otel:FILE|URL",
     "--overlap": "--set train.staleness=1",
+    "--per-step": "--tasks-per-step",
     "--pieces": "--set distill.micro_batches=...",
     "--plain": "not needed: progress is plain where stderr is no terminal",
     "--plots": "export -o png:DIR",
-    "--per-second": "--set s2r.rate=...",
-    "--per-step": "--tasks-per-step",
     "--policy-b": "--baseline MODEL (and --policy is B)",
     "--ready-within": "--set serve.ready_within_s=...",
-    "--recursion": "--set limits.recursion_limit=...",
-    "--report-to": "--set train.report_to=...",
-    "--runs": "--set runs=...",
-    "--save-every": "--set train.save_every=... (of experience train distill.save_every)",
-    "--scale-out": "--set serve.scale_out=true",
-    "--seconds": "--set limits.max_seconds=...",
-    "--seed": "--set simulate.seed=... (of a training train.seed)",
     "--settings": "dreamgym-kit --config FILE COMMAND",
-    "--shard": "--set shard=I/N, or DREAMGYM_SHARD=I/N",
-    "--steps": "--set limits.max_tool_calls=...",
-    "--tenant": "--set tenant=...",
     "--to": "export -o FILE.html",
-    "--tool-parser": "--set serve.tool_parser=...",
     "--toml": "rules export",
     "--trust-guesses": "--allow-guessed",
     "--verify": "s2r verify RUN",
-    "--usd": "--set budget.max_usd=...",
-    "--workers": "--set workers.count=...",
 }
-"""Flags of earlier versions, and what to type now; a command that has one keeps it."""
+"""Flags of earlier versions that no setting is called after, and what to type now."""
 OLD_COMMANDS: Mapping[str, str] = {
     "ablate": "experience ablate",
     "buffer rules": "rules show, rules export or rules draft",
@@ -351,16 +307,33 @@ def refuse_old(arguments: Sequence[str], known: Sequence[str]) -> None:
             raise UserError(f"{old} is now {command}.")
     if arguments[:1] == ["deploy"] and arguments[1:2] and arguments[1] not in _DEPLOY:
         raise UserError(f"deploy {arguments[1]} is now deploy promote {arguments[1]}.")
-    flags = dict.fromkeys(argument.partition("=")[0] for argument in arguments)
-    problems = [
-        f"{flag} is now {OLD_FLAGS[flag]}." for flag in flags if flag in OLD_FLAGS and flag not in known
-    ]
+    flags = dict.fromkeys(word.partition("=")[0] for word in arguments if word.startswith("--"))
+    foreign = [flag for flag in flags if flag not in (*known, "--help", "--")]
+    problems = [f"{flag} is now {now}." for flag in foreign if (now := _typed_now(flag, known))]
     for argument, after in zip(arguments, [*arguments[1:], ""], strict=False):
         flag, equals, value = argument.partition("=")
-        now = _OLD_VERDICTS.get(value if equals else after)
-        problems += [f"--only {value or after} is now --only {now}."] if flag == "--only" and now else []
+        verdict = _OLD_VERDICTS.get(value if equals else after)
+        if flag == "--only" and verdict is not None:
+            problems.append(f"--only {value or after} is now --only {verdict}.")
     if problems:
         raise UserError(" ".join(problems))
+
+
+def _typed_now(flag: str, known: Sequence[str]) -> str:
+    """What to type for a flag that is called as a setting is or was: the command's own flag, or `--set`."""
+    from dreamgym_kit.settings.load import environment_names
+    from dreamgym_kit.settings.read import renamed
+
+    if flag in OLD_FLAGS:
+        return OLD_FLAGS[flag]
+    known_keys = {key: key for key in environment_names().values()}
+    keys = {
+        ".".join(key): None
+        for spelled, key in [*known_keys.items(), *renamed().items()]
+        if key in known_keys and flag in (_flag(spelled[-1]), _flag("-".join(spelled)))
+    }
+    own = [_flag(key) for key in keys if _flag(key) in known]
+    return " or ".join(dict.fromkeys(own) or (f"--set {key}=..." for key in keys))
 
 
 def shard_of(settings: "Settings") -> "Shard | None":

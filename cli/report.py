@@ -1,9 +1,8 @@
 """`dreamgym-kit report`, `compare` and `runs`: a run or one of its episodes, two runs, all that there are."""
 
 import shlex
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -28,16 +27,7 @@ EXAMPLES = (
 )
 
 
-class Only(StrEnum):
-    """Which episodes to list."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    INCONCLUSIVE = "inconclusive"
-    ERROR = "error"
-    ANOMALY = "anomaly"
-
-
+Only = Literal["passed", "failed", "inconclusive", "error", "anomaly"]
 EpisodeId = Annotated[str | None, options.option("--episode", "Show this episode step by step.", "ID")]
 OnlyThese = Annotated[Only | None, options.option("--only", "List only episodes of this kind.")]
 List = Annotated[bool, options.option("--list", "List the episodes, worst first.")]
@@ -95,7 +85,7 @@ def _show_run(summary: "RunMetrics", directory: "RunDirectory", *, tools: bool) 
 def _show_list(summary: "RunMetrics", directory: "RunDirectory", only: Only | None) -> None:
     from dreamgym_kit.report.terminal import episode_list
 
-    say(episode_list(summary, stdout_paint(), only=only.value if only is not None else None) + "\n")
+    say(episode_list(summary, stdout_paint(), only=only) + "\n")
     place = shlex.quote(near(directory.path))
     say_steps(("Look", f"dreamgym-kit report {place} --episode ID", "one of them, step by step"))
 

@@ -111,30 +111,28 @@ def draft(
     wanted = _tools_to_draft(settings, specs, tool)
     rows = recorded_rows(settings, needed=False)
     with closing(served_model(settings)) as endpoint:
-        drafting = _Drafting(specs, rows)
-        asyncio.run(drafting.ask(endpoint, settings, wanted, with_source=with_source))
-        counts = endpoint.counts
-    drafting.check()
+        asked = _drafted(endpoint, settings, specs, wanted, rows, with_source=with_source)
+        drafts, counts = asyncio.run(asked), endpoint.counts
     path = drafts_folder(settings)
     path.mkdir(parents=True, exist_ok=True)
-    for name, rules in drafting.kept.items():
+    for name, rules in drafts.kept.items():
         write_atomically(path / f"{name}.toml", rules.text.encode("utf-8"))
     tokens = counts.prompt_tokens + counts.completion_tokens
     if as_json:
-        record: dict[str, object] = {"kept": sorted(drafting.kept), "dropped": drafting.dropped}
-        record |= {"unusable": drafting.unusable, "stopped": drafting.stopped or None}
+        record: dict[str, object] = {"kept": sorted(drafts.kept), "dropped": drafts.dropped}
+        record |= {"unusable": drafts.unusable, "stopped": drafts.stopped or None}
         say_json({**record, "folder": str(path), "tokens": tokens, "usd": counts.cost_usd})
         return
-    for name, why in drafting.unusable.items():
+    for name, why in drafts.unusable.items():
         tell(f"no draft of {one_line(name)}: {one_line(why)}")
-    for name, parts in drafting.dropped.items():
+    for name, parts in drafts.dropped.items():
         for part in parts:
             say(f" dropped  {one_line(name)} {one_line(part)}")
-    kept = one_line(", ".join(sorted(drafting.kept))) or "none"
-    say(f" {len(drafting.kept)} drafts kept in {path}: {kept}")
+    kept = one_line(", ".join(sorted(drafts.kept))) or "none"
+    say(f" {len(drafts.kept)} drafts kept in {path}: {kept}")
     say(f" {tokens} tokens, {counts.cost_usd:.4f} USD")
-    if drafting.stopped:
-        say(f" {drafting.stopped}; raise it in [budget], and draft the others with rules draft TOOL")
+    if drafts.stopped:
+        say(f" {drafts.stopped}; raise it in [budget], and draft the others with rules draft TOOL")
     say_steps(
         (
             "Agree",
@@ -294,78 +292,67 @@ def _tools_to_draft(settings: "Settings", specs: "Sequence[ToolSpec]", only: str
     return [tools[only]]
 
 
-@dataclass
-class _Drafting:
-    """Drafts of rules, and what became of them."""
+@dataclass(slots=True)
+class _Drafts:
+    """Drafts of rules, and what became of the others."""
 
-    specs: "Sequence[ToolSpec]"
-    rows: "Sequence[Transition]"
-    drafts: "dict[str, ToolRules]" = field(default_factory=dict)
-    kept: "dict[str, ToolRules]" = field(default_factory=dict)
+    kept: "dict[str, ToolRules]" = field(default_factory=dict)  # without what a recording contradicts
     unusable: dict[str, str] = field(default_factory=dict)  # tool -> why
     dropped: dict[str, list[str]] = field(default_factory=dict)  # tool -> parts and what contradicts them
     stopped: str = ""  # why not all tools were asked about
 
-    def __post_init__(self) -> None:
-        from dreamgym_kit.dream.programs.experience import learn
-        from dreamgym_kit.dream.recorded_episodes import recordings
 
-        self._episodes = recordings(self.rows)
-        self._mined = learn(self._episodes, {spec.name: spec for spec in self.specs}, measured=False).model
+async def _drafted(
+    endpoint: "OpenAIEndpoint",
+    settings: "Settings",
+    specs: "Sequence[ToolSpec]",
+    wanted: "Sequence[ToolSpec]",
+    rows: "Sequence[Transition]",
+    *,
+    with_source: bool,
+) -> _Drafts:
+    """Have the model draft each wanted tool as long as the budget lasts; keep what nothing contradicts."""
+    from datetime import UTC, datetime
 
-    async def ask(
-        self,
-        endpoint: "OpenAIEndpoint",
-        settings: "Settings",
-        wanted: "Sequence[ToolSpec]",
-        *,
-        with_source: bool,
-    ) -> None:
-        """Have the model draft each of the tools, as long as the budget lasts."""
-        from datetime import UTC, datetime
+    from dreamgym_kit.adapters.langgraph.run.experiences import sampling_of
+    from dreamgym_kit.dream.drafting import contradicted, draft, without
+    from dreamgym_kit.dream.programs.experience import learn
+    from dreamgym_kit.dream.recorded_episodes import recordings
+    from dreamgym_kit.rollout.budgets import BudgetedEndpoint, RunBudget
+    from dreamgym_kit.types import Effect
 
-        from dreamgym_kit.adapters.langgraph.run.experiences import sampling_of
-        from dreamgym_kit.dream.drafting import draft
-        from dreamgym_kit.rollout.budgets import BudgetedEndpoint, RunBudget
-        from dreamgym_kit.types import Effect
-
-        conf = settings.experience
-        budget = RunBudget(settings.budget.max_calls, settings.budget.max_usd)
-        budget.count_earlier(calls=0, usd=endpoint.counts.cost_usd)  # the question whether it answers at all
-        budgeted = BudgetedEndpoint(endpoint, budget, calls=1)
-        sampling = replace(sampling_of(settings), max_tokens=max(conf.max_output, 2_048))
-        host = conf.urls[0].partition("://")[2].partition("/")[0]
-        author = f"{conf.model} at {host}, {datetime.now(UTC):%Y-%m-%d}"
-        shapes, records = _shapes(self._episodes), self._mined.collections.fields
-        for spec in wanted:
-            source = _source(spec.name) if with_source else None
-            reads = [other for other in self.specs if other.effect is Effect.READ and other is not spec]
-            try:
-                rules = await draft(
-                    budgeted,
-                    spec,
-                    reads,
-                    shapes,
-                    records={kind: sorted(fields) for kind, fields in records.items()},
-                    source=source,
-                    sampling=sampling,
-                )
-            except BudgetExceeded as spent:
-                self.stopped = str(spent)
-                return
-            except (EndpointError, NotSerializable) as error:
-                self.unusable[spec.name] = str(error)
-            else:
-                self.drafts[spec.name] = replace(rules, text=f"# drafted by {author}\n{rules.text}")
-
-    def check(self) -> None:
-        """Compare the drafts with the recordings, and keep the parts that nothing contradicts."""
-        from dreamgym_kit.dream.drafting import contradicted, without
-
-        for name, rules in self.drafts.items():
-            wrong = contradicted(rules, name, self.rows)
-            self.kept[name] = without(rules, wrong)
-            self.dropped |= {name: [": ".join(row) for row in wrong.items()]} if wrong else {}
+    conf, episodes, drafts = settings.experience, recordings(rows), _Drafts()
+    budget = RunBudget(settings.budget.max_calls, settings.budget.max_usd)
+    budget.count_earlier(calls=0, usd=endpoint.counts.cost_usd)  # the question whether it answers at all
+    budgeted = BudgetedEndpoint(endpoint, budget, calls=1)
+    sampling = replace(sampling_of(settings), max_tokens=max(conf.max_output, 2_048))
+    host = conf.urls[0].partition("://")[2].partition("/")[0]
+    author = f"{conf.model} at {host}, {datetime.now(UTC):%Y-%m-%d}"
+    mined = learn(episodes, {spec.name: spec for spec in specs}, measured=False).model
+    shapes, records = _shapes(episodes), mined.collections.fields
+    for spec in wanted:
+        reads = [other for other in specs if other.effect is Effect.READ and other is not spec]
+        try:
+            rules = await draft(
+                budgeted,
+                spec,
+                reads,
+                shapes,
+                records={kind: sorted(fields) for kind, fields in records.items()},
+                source=_source(spec.name) if with_source else None,
+                sampling=sampling,
+            )
+        except BudgetExceeded as spent:
+            drafts.stopped = str(spent)
+            break
+        except (EndpointError, NotSerializable) as error:
+            drafts.unusable[spec.name] = str(error)
+            continue
+        wrong = contradicted(rules, spec.name, rows)
+        kept = without(rules, wrong)
+        drafts.kept[spec.name] = replace(kept, text=f"# drafted by {author}\n{kept.text}")
+        drafts.dropped |= {spec.name: [": ".join(row) for row in wrong.items()]} if wrong else {}
+    return drafts
 
 
 def _shapes(episodes: "Sequence[RecordedEpisode]") -> dict[str, object]:

@@ -60,7 +60,7 @@ def command(
     from dreamgym_kit.adapters.langgraph.run.request import TrainRequest
 
     spec, chosen = options.graph_of(settings, "train"), options.tasks_of(settings, "train")
-    from dreamgym_kit.adapters.langgraph.training.train import train
+    from dreamgym_kit.adapters.langgraph.training.train import run_training
 
     with opened_recordings(settings) as store:
         request = TrainRequest(
@@ -74,7 +74,7 @@ def command(
         if settings.train.eval_real:
             _agree(request, yes=yes)
         with learning(plain=verbose > 0) as (events, stop):
-            result = train(request, events=events, stop=stop)
+            result = run_training(request, events=events, stop=stop)
     _show(result, as_json=as_json)
     end(_code(result), dreamt=True)
 

@@ -237,7 +237,7 @@ def learn(
     A training that is in its folder already, broken off, is gone on with.
     """
     from dreamgym_kit.adapters.langgraph.run.request import TrainRequest
-    from dreamgym_kit.adapters.langgraph.training.train import train
+    from dreamgym_kit.adapters.langgraph.training.train import run_training
 
     before, began = times_opened(), time.monotonic()
     changed = settings.with_overrides({"policy.model": str(start)})
@@ -251,7 +251,7 @@ def learn(
         directory=place,
         resume=to_resume(place),
     )
-    result = train(request, events=NoEvents())
+    result = run_training(request, events=NoEvents())
     steps = result.trained.steps
     learned = TrainingResult(
         result.directory,

@@ -164,7 +164,7 @@ class WholeWay:
 
     def _real(self, dreamed: Path) -> Facts:
         """Go on on the real tools: the gate first, then a budget of real calls."""
-        from dreamgym_kit.adapters.langgraph.s2r.api import s2r
+        from dreamgym_kit.adapters.langgraph.s2r.s2r_run import s2r
 
         place = self.out / "s2r"
         done = s2r(

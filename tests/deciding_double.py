@@ -33,9 +33,16 @@ class ScriptedChatDouble:
     async def chat(self, request: ChatRequest) -> ChatReply:
         self.requests.append(request)
         said = self._said[min(len(self.requests), len(self._said)) - 1]
-        if isinstance(said, Exception):
+        if isinstance(said, BaseException):
             raise said
         return ChatReply(said if isinstance(said, str) else json.dumps(said))
+
+
+def decided(answer: object = None, **said: object) -> str:
+    """The reply of a model that decides a call; `answer` may be the value itself."""
+    text = answer if answer is None or isinstance(answer, str) else json.dumps(answer)
+    whole = {"reasoning": "r", "outcome": "ok", "like": None, "leaves": [], "answer": text, "error": ""}
+    return json.dumps({**whole, "set": [], "confidence": 1.0, **said})
 
 
 def by_heart(lessons: Iterable[DecisionLesson]) -> Callable[[str], str]:

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.run.api import simulate as simulate
     from dreamgym_kit.adapters.langgraph.run.evaluation import aevaluate as aevaluate
     from dreamgym_kit.adapters.langgraph.run.evaluation import evaluate as evaluate
-    from dreamgym_kit.adapters.langgraph.s2r.api import s2r as s2r
+    from dreamgym_kit.adapters.langgraph.s2r.s2r_run import s2r as s2r
     from dreamgym_kit.adapters.langgraph.s2r.supervisor import supervised as supervised
-    from dreamgym_kit.adapters.langgraph.training.api import train as train
+    from dreamgym_kit.adapters.langgraph.training.train import train as train
     from dreamgym_kit.routing.effects import effect as effect
     from dreamgym_kit.types import Answer as Answer
     from dreamgym_kit.types import Effect as Effect
@@ -42,10 +42,10 @@ _PUBLIC = {
     "evaluate": "dreamgym_kit.adapters.langgraph.run.evaluation",
     "record": "dreamgym_kit.adapters.langgraph.run.api",
     "recording": "dreamgym_kit.adapters.langgraph.run.api",
-    "s2r": "dreamgym_kit.adapters.langgraph.s2r.api",
+    "s2r": "dreamgym_kit.adapters.langgraph.s2r.s2r_run",
     "simulate": "dreamgym_kit.adapters.langgraph.run.api",
     "supervised": "dreamgym_kit.adapters.langgraph.s2r.supervisor",
-    "train": "dreamgym_kit.adapters.langgraph.training.api",
+    "train": "dreamgym_kit.adapters.langgraph.training.train",
 }
 OLD_NAMES = {
     "ports": "dreamgym_kit.interfaces",

@@ -130,11 +130,11 @@ def write_model(
     _write(folder, save, tokenizer, texts)
 
 
-def write_adapter(folder: Path, model: Any, tokenizer: Any, *, base: str, texts: Mapping[str, str]) -> None:
+def write_adapter(folder: Path, model: Any, tokenizer: Any, *, base: str) -> None:
     """Write the adapter of a PEFT model, told which model it belongs on, in one step."""
     for wanted in model.peft_config.values():
         wanted.base_model_name_or_path = base
-    _write(folder, model.save_pretrained, tokenizer, texts)
+    _write(folder, model.save_pretrained, tokenizer, {})
 
 
 def _write(folder: Path, save: Callable[[Path], object], tokenizer: Any, texts: Mapping[str, str]) -> None:

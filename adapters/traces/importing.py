@@ -14,7 +14,7 @@ import codecs
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -44,6 +44,7 @@ from dreamgym_kit.types import Transition
 
 MAX_DOCUMENT_BYTES = 96 * 2**20  # of a file other than JSON Lines; its records are parsed one by one
 MAX_RECORDS = 500_000  # per JSON text; without a limit, 12 MB of `{},` take a minute
+MAX_OUTLINE = 32  # lists of records and objects that are looked into, one inside another
 RECORD_LISTS = frozenset(
     f'"{name}"'.encode()
     for name in (
@@ -120,101 +121,105 @@ def _lines(stream: BinaryIO) -> Iterator[TraceRecord | UnreadableLine]:
             yield from _Splitter(line, number).run()
 
 
-@dataclass(slots=True)
-class _Open:
-    """An open container: the root, a list of records, or a record that may contain such lists."""
+class _Torn(Exception):
+    """The text ended inside the container that begins at this place."""
 
-    is_list: bool
-    start: int
-    since: int = 0  # of a list: start of its current element
-    filled: bool = False  # list: its current element was an object; object: it contains records
+    def __init__(self, start: int) -> None:
+        super().__init__(start)
+        self.start = start
 
 
 class _Splitter:
     """Split one JSON text into its records; reports damaged parts with their line.
 
-    It tracks brackets and keys, and parses only the records.
+    It follows brackets and keys, and parses only the records.
     """
 
     def __init__(self, data: bytes, line: int) -> None:
         self._data = data
         self._line, self._counted = line, 0
-        self._outline: list[_Open] = []
-        self._deep = 0  # open brackets inside a skipped value
-        self._key = self._last = b""
         self._given = 0  # records yielded, readable or not
+        self._key = self._last = b""
+        self._tokens = ((token[0], token.start()) for token in _TOKEN.finditer(data))
 
     def run(self) -> Iterator[TraceRecord | UnreadableLine]:
-        for token in _TOKEN.finditer(self._data):
-            mark, at = token[0], token.start()
-            if mark in b"[{":
-                self._open(mark == b"[", at)
-            elif mark in b"]}":
-                yield from self._close(at)
+        try:
+            for item in self._items():
+                yield item
                 if self._given > MAX_RECORDS:
-                    yield self._unread(
-                        at, f"more than {MAX_RECORDS} records in one JSON text; the rest is skipped"
-                    )
+                    why = f"more than {MAX_RECORDS} records in one JSON text; the rest is skipped"
+                    yield UnreadableLine(item.line, why)
                     return
-            elif not self._deep:
-                yield from self._between(mark, at)
-        yield from self._end()
-
-    def _open(self, is_list: bool, at: int) -> None:
-        if self._deep or not self._looked_into(is_list):
-            self._deep += 1
-            return
-        if self._outline and not is_list:
-            self._outline[-1].filled = True
-            if len(self._outline) > 1:
-                self._outline[-2].filled = True
-        self._outline.append(_Open(is_list, at, at + 1))
-
-    def _looked_into(self, is_list: bool) -> bool:
-        if not self._outline:
-            return True
-        if self._outline[-1].is_list:
-            return not is_list
-        return is_list and self._key in RECORD_LISTS
-
-    def _close(self, at: int) -> Iterator[TraceRecord | UnreadableLine]:
-        if self._deep:
-            self._deep -= 1
-            return
-        if not self._outline:
-            yield self._unread(at, "a closing bracket without its opening one")
-            return
-        closed = self._outline.pop()
-        if closed.is_list:
-            yield from self._element(closed, at)
-        elif not closed.filled:
-            yield self._record(closed.start, at + 1)
-        self._key = b""
-
-    def _between(self, mark: bytes, at: int) -> Iterator[TraceRecord | UnreadableLine]:
-        top = self._outline[-1] if self._outline else None
-        if mark == b":":
-            self._key = self._last
-        elif mark != b",":
-            self._last = mark
-        elif top is not None and top.is_list:
-            yield from self._element(top, at)
-        else:
-            self._key = b""
-
-    def _element(self, holder: _Open, at: int) -> Iterator[UnreadableLine]:
-        """Report an element that is not an object; objects were yielded when they closed."""
-        if not holder.filled and (match := _NOT_SPACE.search(self._data, holder.since, at)) is not None:
-            yield self._unread(match.start(), "expected an object")
-        holder.filled, holder.since = False, at + 1
-
-    def _end(self) -> Iterator[TraceRecord | UnreadableLine]:
-        if self._outline or self._deep:
-            start = self._outline[-1].start if self._outline else 0
-            yield self._unread(start, "the text ends in the middle of this record")
-        elif not self._given and self._data.strip():
+        except _Torn as torn:
+            yield self._unread(torn.start, "the text ends in the middle of this record")
+        if not self._given and self._data.strip():
             item = self._record(0, len(self._data))  # for the reason why it is not JSON
             yield item if isinstance(item, UnreadableLine) else self._unread(0, "no object in it")
+
+    def _items(self) -> Iterator[TraceRecord | UnreadableLine]:
+        for mark, at in self._tokens:
+            if mark == b"[":
+                yield from self._list(at, 1)
+            elif mark == b"{":
+                yield from self._object(at, 1)
+            elif mark in b"]}":
+                yield self._unread(at, "a closing bracket without its opening one")
+            else:
+                self._note(mark)
+
+    def _object(self, start: int, depth: int) -> Iterator[TraceRecord | UnreadableLine]:
+        """Yield the records in an object's lists of records, or the object if it has none."""
+        filled = False
+        for mark, at in self._tokens:
+            if mark == b"[" and self._key in RECORD_LISTS and depth < MAX_OUTLINE:
+                filled |= yield from self._list(at, depth + 1)
+            elif mark in b"[{":
+                self._skip()
+            elif mark in b"]}":
+                if not filled:
+                    yield self._record(start, at + 1)
+                self._key = b""
+                return
+            else:
+                self._note(mark)
+        raise _Torn(start)
+
+    def _list(self, start: int, depth: int) -> Generator[TraceRecord | UnreadableLine, None, bool]:
+        """Yield the records of a list, and report elements that are no objects; return whether it has any."""
+        any_object = is_object = False
+        since = start + 1  # of the current element
+        for mark, at in self._tokens:
+            if mark == b"{":
+                any_object = is_object = True
+                yield from self._object(at, depth + 1)
+            elif mark == b"[":
+                self._skip()
+            elif mark in b",]}":
+                found = None if is_object else _NOT_SPACE.search(self._data, since, at)
+                if found is not None:
+                    yield self._unread(found.start(), "expected an object")
+                is_object, since = False, at + 1
+                if mark != b",":
+                    self._key = b""
+                    return any_object
+            else:
+                self._note(mark)
+        raise _Torn(start)
+
+    def _note(self, mark: bytes) -> None:
+        """Follow the key of the value that comes next."""
+        if mark == b":":
+            self._key = self._last
+        elif mark == b",":
+            self._key = b""
+        else:
+            self._last = mark
+
+    def _skip(self) -> None:
+        """Pass over the rest of a value whose bracket was just opened."""
+        deep = 1
+        while deep and (token := next(self._tokens, None)) is not None:
+            deep += (token[0] in b"[{") - (token[0] in b"]}")
 
     def _record(self, start: int, end: int) -> TraceRecord | UnreadableLine:
         try:

@@ -7,10 +7,7 @@ always refer to the state of a checkpoint, or, while `fit` runs, to the state af
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dreamgym_kit.adapters.models.folders import (
@@ -28,7 +25,6 @@ from dreamgym_kit.adapters.trainers.options import GrpoOptions, held_dtype
 from dreamgym_kit.adapters.trainers.ranks import in_touch, processes
 from dreamgym_kit.deployment.model_files import ADAPTER, digest_of_folder
 from dreamgym_kit.errors import TrainingStopped, UserError
-from dreamgym_kit.report.documents import quiet
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.turns import Batch, UpdateFacts
 
@@ -80,11 +76,6 @@ class TrlTrainer:
         return self._trl.processing_class
 
     @property
-    def algorithm(self) -> str:
-        """The training algorithm."""
-        return self._options.algorithm
-
-    @property
     def first(self) -> bool:
         """Whether this is the process that collects rollouts."""
         return self._trl.ranks.first
@@ -125,25 +116,25 @@ class TrlTrainer:
             raise
         self._from = steps
 
-    def write_weights(self, folder: Path, *, texts: Mapping[str, str] = MappingProxyType({})) -> None:
-        """See `interfaces.Trainer.write_weights`; `texts` are more files, by name."""
+    def write_weights(self, folder: Path) -> None:
+        """See `interfaces.Trainer.write_weights`."""
         from dreamgym_kit.adapters.trainers.tensors import merged
 
         with threads(self._options.threads):
             model, tensors = merged(self._bare)
-            write_model(folder, model, self.tokenizer, tensors=tensors, texts=texts)
+            write_model(folder, model, self.tokenizer, tensors=tensors)
         if self._options.adapter_beside:
-            self.write_adapter(folder / ADAPTER, base=str(self._model), texts={})
+            self.write_adapter(folder / ADAPTER, base=str(self._model))
 
-    def write_adapter(self, folder: Path, *, base: str, texts: Mapping[str, str]) -> bool:
+    def write_adapter(self, folder: Path, *, base: str) -> bool:
         """Write the LoRA adapter alone, in the form of PEFT and vLLM; return False if there is none.
 
-        `base`: its base model, a directory or a name. `texts`: more files, by name.
+        `base`: its base model, a directory or a name.
         """
         if self._options.lora is None:
             return False
         with threads(self._options.threads):
-            write_adapter(folder, self._bare, self.tokenizer, base=base, texts=texts)
+            write_adapter(folder, self._bare, self.tokenizer, base=base)
         return True
 
     def score(self, ids: Sequence[Sequence[int]]) -> list[list[float]]:
@@ -235,58 +226,3 @@ def distance(log_ratios: Iterable[float]) -> float:
     if not moved:
         return math.nan
     return math.fsum(size + math.expm1(-size) for size in moved) / len(moved)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
-    """The facts of a model card."""
-
-    name: str
-    base: str  # the initial model: a directory or a name
-    data: str  # the training data
-    seed: int
-    scores: Mapping[str, str] = field(default_factory=dict)  # measurement -> result
-    notes: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ExportedWeights:
-    """The folders of exported weights."""
-
-    merged: Path
-    adapter: Path | None  # None: all weights were trained
-
-
-def export(trainer: TrlTrainer, folder: Path, card: Card) -> ExportedWeights:
-    """Write `merged` and, for LoRA, `adapter` below `folder`, each with the card; replaces old ones."""
-    whole, adapter = (
-        {"README.md": rendered(card, steps=trainer.step, merged=merged, algorithm=trainer.algorithm)}
-        for merged in (True, False)
-    )
-    trainer.write_weights(folder / "merged", texts=whole)
-    there = trainer.write_adapter(folder / ADAPTER, base=card.base, texts=adapter)
-    return ExportedWeights(folder / "merged", folder / ADAPTER if there else None)
-
-
-def rendered(card: Card, *, steps: int, merged: bool, algorithm: str = "grpo") -> str:
-    """Return the card as Markdown; its texts are escaped."""
-    library, kind = ("transformers", "weights") if merged else ("peft", "a LoRA adapter")
-    text = f"""\
----
-library_name: {library}
-tags: [dreamgym-kit, {algorithm}, tool-use]
----
-
-# {quiet(card.name)}
-
-These are {kind}, trained with dreamgym-kit {version("dreamgym-kit")} on rollouts of a LangGraph agent.
-
-- Base: {quiet(card.base)}
-- Data: {quiet(card.data)}
-- Seed: {card.seed}
-- Steps: {steps}
-"""
-    if card.scores:
-        rows = (f"| {quiet(name)} | {quiet(score)} |\n" for name, score in card.scores.items())
-        text += "\n| measured | result |\n| --- | --- |\n" + "".join(rows)
-    return text + (f"\n{quiet(card.notes)}\n" if card.notes else "")

@@ -98,7 +98,7 @@ def build(out: Path, plan: BuildPlan | None = None, *, tell: Tell | None = None)
         UserError: there is something at `out` already; then nothing was done.
     """
     check_can_build(out, "a nano model")
-    from dreamgym_kit.adapters.models.local_network import Qwen3Network
+    from dreamgym_kit.adapters.models.local_network import Network
     from dreamgym_kit.recipes.nano.learn import learn
     from dreamgym_kit.recipes.nano.score import held_out_worlds, measure
     from dreamgym_kit.recipes.nano.start import new_model, save_model
@@ -119,7 +119,7 @@ def build(out: Path, plan: BuildPlan | None = None, *, tell: Tell | None = None)
         report = reported(say, every=50, steps=steps)
         learn(model, stream, rows, first=seniors, lessons=plan.lessons, seed=plan.seed, tell=report)
         save_model(model, stream.tokenizer, out)
-        network, environments = Qwen3Network(model), held_out_worlds(plan.environments_per_family)
+        network, environments = Network(model), held_out_worlds(plan.environments_per_family)
         scores = {
             "sampled": measure(network, stream, environments, samplings=plan.samplings, seed=plan.seed),
             "greedy": measure(network, stream, environments, temperature=0.0),

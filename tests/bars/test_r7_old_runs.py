@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from each_row import each_row
-from pages.blocks import report_of, unpacked
+from pages.blocks import blocks, unpacked
 
 from dreamgym_kit.codec import Codec
 from dreamgym_kit.errors import RunDirectoryError
@@ -40,8 +40,8 @@ def test_r7_every_form_of_report_reads_it(path: Path) -> None:
     for episode in run.episodes():
         assert episode.id in render_episode(episode)
     html = page_of(run, place="r").html
-    said = report_of(html).verdict
-    assert f"{said.word}  {said.counted}" == summary.headline
+    said = blocks(html)[0]["verdict"]
+    assert f"{said['word']}  {said['counted']}" == summary.headline
     assert len(unpacked(html)) == len(summary.episodes)
 
 

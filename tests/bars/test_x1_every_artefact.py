@@ -19,7 +19,7 @@ import psutil
 import pytest
 from bars.leak_search import leaking_files, leaks, spellings
 from bench.faulty_endpoint_double import FaultyEndpointDouble, serving
-from training.real_parts import SETTINGS, project
+from training.real_parts import OPEN_GATE, SETTINGS, project
 from waiting import wait_until
 
 IN_TASK = 'canary-task/7Qx9+Wz="k4T~'
@@ -28,15 +28,6 @@ FILE_KEY = "canarykeythatliesinafile"
 SERVER_KEY = "canary-server-5Lw1Xc7y"
 SECRETS = [IN_TASK, POLICY_KEY, FILE_KEY, SERVER_KEY]
 INPUTS = ("tasks.jsonl", "key.txt")
-OPEN = """\
-[s2r]
-max_calls = 50
-preflight_pass_rate_low = 0.0
-preflight_coverage = 0.0
-canaries = 2
-canary_low = 0.0
-rate = 0.0
-"""
 VLLM = """#!{python}
 import os, pathlib, sys, time
 print("serving", sys.argv[1:], sorted(os.environ), flush=True)
@@ -113,7 +104,7 @@ def gone(tmp_path_factory: pytest.TempPathFactory) -> Person:
     rows = [json.loads(line) for line in (folder / "tasks.jsonl").read_text().splitlines()]
     told = [{**row, "input": f"my key is {IN_TASK}, {row['input']}"} for row in rows]
     (folder / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in told))
-    (folder / "dreamgym.toml").write_text(SETTINGS + OPEN)
+    (folder / "dreamgym.toml").write_text(SETTINGS + OPEN_GATE)
     (folder / "vllm-double").write_text(VLLM.format(python=sys.executable, seen=str(folder / "seen")))
     (folder / "vllm-double").chmod(0o755)
     person = Person(folder)
@@ -121,7 +112,7 @@ def gone(tmp_path_factory: pytest.TempPathFactory) -> Person:
         trained = directory_of(person.types("train", "--json", "--steps", "1"))
         person.types("s2r", "--yes", "--json", "--steps", "1")
         person.types("view", trained, "--no-browser")
-        person.types("simulate", "--json", codes=(0, 1, 3))
+        person.types("simulate", "--json", "--set", "workers.count=2", codes=(0, 1, 3))
         person.types("export", "-o", "otel:spans.jsonl")
         person.types("view", "--no-browser")
         person.types("deploy", "promote", trained, "--force", f"since {IN_TASK} said so", "--name", "desk")
@@ -195,7 +186,7 @@ def test_what_settings_name_as_a_key_is_kept_nowhere(tmp_path: Path, said: str, 
     head, _, tail = SETTINGS.partition("[policy]")
     (folder / "dreamgym.toml").write_text(head + tail[tail.index("[train]") :] + said)
     person = Person(folder)
-    person.types("simulate", "--json", codes=(0, 1, 3))
+    person.types("simulate", "--json", "--set", "workers.count=2", codes=(0, 1, 3))
     person.types("view", "--no-browser")
     assert leaking_files(folder, SECRETS, inputs=INPUTS) == []
     assert leaks(person.said.encode(), SECRETS) == []

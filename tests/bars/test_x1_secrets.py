@@ -156,6 +156,7 @@ def told(project: Path) -> str:
         ("report", "--list"),
         ("report", "--episode", "t1.1"),
         ("report", "--json"),
+        ("export", "-o", "page.html"),
         ("buffer", "stats"),
         ("rules", "show"),
         ("buffer", "search", "shop order"),

@@ -128,7 +128,7 @@ def _part(part: str, home: Path, plan: Any) -> dict[str, Any]:
 
 def _learned(part: str, home: Path, tasks: list[Any], settings: Any) -> Path:
     from dreamgym_kit.adapters.langgraph.run.request import TrainRequest
-    from dreamgym_kit.adapters.langgraph.training.train import train
+    from dreamgym_kit.adapters.langgraph.training.train import run_training
     from dreamgym_kit.adapters.stores.sqlite import SqliteStore
     from dreamgym_kit.recipes.nano.build import WEIGHTS
     from dreamgym_kit.rollout.events import NoEvents
@@ -140,7 +140,7 @@ def _learned(part: str, home: Path, tasks: list[Any], settings: Any) -> Path:
         store=SqliteStore(home / "recordings.db", read_only=True),
         directory=(home / f"part-{part}" / "training").absolute(),
     )
-    result = train(request, events=NoEvents())
+    result = run_training(request, events=NoEvents())
     print(f"{part}: {len(result.trained.steps)} steps; {result.trained.alarm or 'no alarm'}")
     return result.weights or WEIGHTS
 

@@ -149,18 +149,19 @@ def _adapter_gap(trained: _Trained, folder: Path, device: str) -> float:
     from dreamgym_kit.adapters.langgraph.training.train import CHECKPOINTS, grpo_options
     from dreamgym_kit.adapters.models.folders import calm, load_model
     from dreamgym_kit.adapters.trainers.tensors import score
-    from dreamgym_kit.adapters.trainers.trainer import Card, TrlTrainer, export
+    from dreamgym_kit.adapters.trainers.trainer import TrlTrainer
 
     start = folder / "start"
     trainer = TrlTrainer(start, trained.directory / CHECKPOINTS, grpo_options(trained.settings))
-    card = Card(name="grown", base=str(start), data="the desk", seed=0)
-    written = export(trainer, folder / "exported", card)
+    whole, adapter = folder / "exported" / "merged", folder / "exported" / "adapter"
+    trainer.write_weights(whole)
+    trainer.write_adapter(adapter, base=str(start))
     ids = [sample.ids for sample in synthetic_batch(1, 0, 16).samples]
     bare = load_model(start).to(device)
     before = score(bare, ids)
     with calm():
-        adapted = score(PeftModel.from_pretrained(bare, written.adapter).eval(), ids)
-    merged = score(load_model(written.merged).to(device), ids)
+        adapted = score(PeftModel.from_pretrained(bare, adapter).eval(), ids)
+    merged = score(load_model(whole).to(device), ids)
     served = score(load_model(trained.weights).to(device), ids)
     if _furthest(before, merged) == 0:
         raise RuntimeError("nothing was learned")

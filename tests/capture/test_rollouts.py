@@ -1,6 +1,7 @@
 """Groups collected many times over one open graph, with weights that change in between."""
 
 import asyncio
+import functools
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -90,6 +91,12 @@ async def collecting(request: RunRequest, work: Callable[[Rollouts], Any]) -> An
         return await work(rollouts)
 
 
+def collected(request: RunRequest, n: int, *, seed: int = 7) -> list[Group]:
+    """The groups of one step."""
+    work = functools.partial(Rollouts.collect, tasks=request.tasks, n=n, step=1, seed=seed)
+    return asyncio.run(collecting(request, work))
+
+
 def words(groups: list[Group]) -> list[list[list[str]]]:
     return [[[said_in(turn.ids) for turn in one.turns] for one in group.rollouts] for group in groups]
 
@@ -98,10 +105,7 @@ def test_groups_come_with_their_episodes_and_turns_and_no_real_tool_runs(folder:
     server = PolicyServerDouble(looks_and_tells)
     request = asked_for(folder, server, name="agent_groups")
 
-    async def work(rollouts: Rollouts) -> list[Group]:
-        return await rollouts.collect(request.tasks, 3, step=1, seed=7)
-
-    groups = asyncio.run(collecting(request, work))
+    groups = collected(request, 3)
     assert [group.task for group in groups] == ["t0", "t1"]
     assert [[one.episode.id for one in group.rollouts] for group in groups] == [
         ["t0.1", "t0.2", "t0.3"], ["t1.1", "t1.2", "t1.3"]
@@ -127,10 +131,7 @@ def test_the_server_knows_of_all_episodes_before_the_first_asks_and_of_none_afte
     server = PolicyServerDouble(answer)
     request = asked_for(folder, server, name="agent_live")
 
-    async def work(rollouts: Rollouts) -> None:
-        await rollouts.collect(request.tasks, 4, step=1, seed=7)
-
-    asyncio.run(collecting(request, work))
+    collected(request, 4)
     assert known[0] == 8
     assert server.live == []
 
@@ -139,10 +140,7 @@ def test_nobody_is_paid_for_what_the_policy_said(folder: Path) -> None:
     more = "[model]\nusd_per_million_input = 1000.0\n"
     request = asked_for(folder, PolicyServerDouble(looks_and_tells), name="agent_paid", more=more)
 
-    async def work(rollouts: Rollouts) -> list[Group]:
-        return await rollouts.collect(request.tasks, 1, step=1, seed=7)
-
-    episodes = [one.episode for group in asyncio.run(collecting(request, work)) for one in group.rollouts]
+    episodes = [one.episode for group in collected(request, 1) for one in group.rollouts]
     assert [(one.model_calls, one.cost_usd) for one in episodes] == [(2, 0.0)] * 2
     assert all(one.tokens > 0 for one in episodes)
 
@@ -182,10 +180,7 @@ def test_each_steps_episodes_are_kept_in_a_directory_of_their_own(folder: Path) 
 def test_in_record_mode_the_tools_are_real(folder: Path) -> None:
     request = asked_for(folder, PolicyServerDouble(looks_and_tells), name="agent_real", mode=Mode.RECORD)
 
-    async def work(rollouts: Rollouts) -> list[Group]:
-        return await rollouts.collect(request.tasks, 1, step=1, seed=7)
-
-    groups = asyncio.run(collecting(request, work))
+    groups = collected(request, 1)
     assert (folder / "touched").read_text() == "o1 o1 "
     assert all(len(one.turns) == 2 for group in groups for one in group.rollouts)
     assert groups[0].rollouts[0].episode.transitions[0].answer.source is Source.REAL
@@ -233,11 +228,8 @@ def test_a_server_that_is_gone_is_no_verdict(folder: Path) -> None:
 
     request = asked_for(folder, PolicyServerDouble(down), name="agent_gone")
 
-    async def work(rollouts: Rollouts) -> None:
-        await rollouts.collect(request.tasks, 1, step=1, seed=0)
-
     with pytest.raises(EndpointError, match="nobody there"):
-        asyncio.run(collecting(request, work))
+        collected(request, 1, seed=0)
 
 
 def test_one_answer_that_fails_makes_its_episode_an_error_and_leaves_the_others_alone(folder: Path) -> None:
@@ -248,10 +240,7 @@ def test_one_answer_that_fails_makes_its_episode_an_error_and_leaves_the_others_
 
     request = asked_for(folder, PolicyServerDouble(sometimes), name="agent_long")
 
-    async def work(rollouts: Rollouts) -> list[Group]:
-        return await rollouts.collect(request.tasks, 2, step=1, seed=0)
-
-    groups = asyncio.run(collecting(request, work))
+    groups = collected(request, 2, seed=0)
     verdicts = [one.episode.verdict for group in groups for one in group.rollouts]
     assert verdicts[0] is Verdict.ERROR
     assert all(verdict.conclusive for verdict in verdicts[1:])
@@ -306,10 +295,7 @@ def test_a_policy_that_goes_in_circles_has_failed_and_one_that_ran_out_of_time_h
         folder, PolicyServerDouble(circles, wait_s=slow), name=name, more=f"[limits]\n{limits}\n", tasks=1
     )
 
-    async def work(rollouts: Rollouts) -> list[Group]:
-        return await rollouts.collect(request.tasks, 1, step=1, seed=0)
-
-    (group,) = asyncio.run(collecting(request, work))
+    (group,) = collected(request, 1, seed=0)
     episode = group.rollouts[0].episode
     assert (episode.stop, episode.verdict) == ("limit", verdict)
     assert episode.reward == (0.0 if verdict is Verdict.FAILED else None)
@@ -405,10 +391,7 @@ def test_a_policy_that_talks_until_its_context_is_full_has_failed_unless_it_had_
     request = asked_for(folder, PolicyServerDouble(talks), name=name, tasks=1)
     request = replace(request, tasks=[replace(request.tasks[0], meta={"user": {"script": ["go on"] * 9}})])
 
-    async def work(rollouts: Rollouts) -> list[Group]:
-        return await rollouts.collect(request.tasks, 1, step=1, seed=0)
-
-    (group,) = asyncio.run(collecting(request, work))
+    (group,) = collected(request, 1, seed=0)
     episode = group.rollouts[0].episode
     assert (episode.stop, episode.verdict, len(group.rollouts[0].turns)) == (stop, verdict, before)
     assert "the prompt has 2050 tokens" in episode.reason

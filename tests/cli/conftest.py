@@ -187,6 +187,19 @@ def run(project: Path, environment: dict[str, str], warm: WarmCommand) -> Run:
 
 
 @pytest.fixture
+def refusal(run: Run) -> Callable[..., str]:
+    """Run a command that cannot be carried out; gives what it says of that, on stderr alone."""
+
+    def refusal(*arguments: str, **variables: str) -> str:
+        done = run(*arguments, **variables)
+        assert (done.returncode, done.stdout) == (2, ""), done.stderr
+        assert "Traceback" not in done.stderr
+        return done.stderr
+
+    return refusal
+
+
+@pytest.fixture
 def begin(project: Path, environment: dict[str, str], command: str) -> Iterator[Begin]:
     """Begin the installed command in the project; what is left of it ends with the test."""
     with ExitStack() as stack:

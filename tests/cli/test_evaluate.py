@@ -4,26 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 
 FLAGS = ("agent:graph", "--tasks", "tasks.jsonl")
-WORLD = """
-
-class Shop:
-    def configurable(self, world, episode):
-        return {}
-
-    async def reset(self, world, episode):
-        pass
-
-    async def close(self, episode):
-        pass
-"""
-
-
-def with_world(project: Path) -> None:
-    with (project / "agent.py").open("a") as file:
-        file.write(WORLD)
-    (project / "dreamgym.toml").write_text('[environments.default]\nref = "agent:Shop"\n')
 
 
 @pytest.mark.slow
@@ -68,8 +51,8 @@ def test_a_rule_of_the_gate_that_breaks_is_code_1(run, recorded: Path) -> None:
 
 
 @pytest.mark.slow
-def test_real_tools_run_only_when_asked_and_agreed_to(run, project: Path) -> None:
-    with_world(project)
+def test_real_tools_run_only_when_asked_and_agreed_to(run, project: Path, own_systems) -> None:
+    own_systems()
     done = run("evaluate", *FLAGS, "--real")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(
@@ -85,26 +68,32 @@ def test_real_tools_run_only_when_asked_and_agreed_to(run, project: Path) -> Non
     assert not (project / "dreamgym.db").exists()
 
 
-@pytest.mark.slow
-def test_a_world_that_nobody_puts_back_is_refused_with_what_to_do(run, project: Path) -> None:
-    done = run("evaluate", *FLAGS, "--real", "--yes")
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1] == (
-        "error: settings: nothing resets the environment 'default' between episodes, and 'refund_payment' "
-        "changes it: the next episode would start from what one episode did. Name what resets it "
-        '([environments.default] ref = "module:Class"), or evaluate in the dream. Nothing was run.'
-    )
-    assert not (project / "REAL").exists()
-
-
-def test_flags_that_do_not_go_together_are_named(run, recorded: Path) -> None:
-    done = run("evaluate", *FLAGS, "--require", "better")
-    assert (done.returncode, done.stderr) == (
-        2,
-        "error: evaluate: --require goes with --baseline RUN, or with --baseline MODEL.\n",
-    )
-    done = run("evaluate", *FLAGS, "--split", "held_out")
-    assert done.stderr == "error: split: none of the 2 tasks is held_out. Nothing was run.\n"
+@each_row(
+    ("flags", "code", "said"),
+    [
+        (
+            ("--require", "better"),
+            2,
+            "evaluate: --require goes with --baseline RUN, or with",
+        ),
+        (("--split", "held_out"), 5, "split: none of the 2 tasks is held_out. Nothing was run."),
+        (("--policy", "no-such-model"), 2, "no-such-model: no such directory"),
+        (
+            ("--real", "--yes"),
+            2,
+            "settings: nothing resets the environment 'default' between episodes, and 'refund_payment'",
+        ),
+    ],
+)
+def test_what_cannot_be_evaluated_is_named_and_nothing_runs(
+    run, recorded: Path, flags: tuple[str, ...], code: int, said: str
+) -> None:
+    if "--policy" in flags:
+        pytest.importorskip("torch", reason="the extra train is not installed")
+    done = run("evaluate", *FLAGS, *flags)
+    assert (done.returncode, done.stdout, said in done.stderr) == (code, "", True), done.stderr
+    assert not (recorded / "REAL").exists()
+    assert not [*(recorded / "runs").glob("*")]  # the folder is made before the sandbox closes
 
 
 @pytest.mark.slow
@@ -141,13 +130,3 @@ def test_two_model_directories_are_tried_one_after_the_other(run, recorded: Path
     first, second = (said.index(f"agent:graph, policy {tmp_path / name} ") for name in ("start", "trained"))
     assert first < second
     assert not (recorded / "REAL").exists()
-
-
-@pytest.mark.slow
-def test_a_policy_that_is_no_model_is_named_and_nothing_runs(run, recorded: Path) -> None:
-    pytest.importorskip("torch", reason="the extra train is not installed")
-    done = run("evaluate", *FLAGS, "--policy", "no-such-model")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "no-such-model" in done.stderr.splitlines()[-1]
-    assert done.stderr.splitlines()[-1].startswith("error: ")
-    assert not [*(recorded / "runs").glob("*")]  # the folder is made before the sandbox closes

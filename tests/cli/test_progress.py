@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from dreamgym_kit.cli import progress
-from dreamgym_kit.cli.progress import LiveBlock, PlainLines, RunProgress
+from dreamgym_kit.cli.progress import LiveBlock, PlainLines, RunProgress, TrainingProgress
 
 STARTED = {"run": "7f3a", "graph": "desk.graph:build", "tasks": 5, "episodes": 20, "n": 4, "seed": 7}
 
@@ -22,9 +22,11 @@ def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return now
 
 
-def plain(*events: tuple[str, dict[str, object]]) -> list[str]:
+def plain(
+    *events: tuple[str, dict[str, object]], progress: RunProgress | TrainingProgress | None = None
+) -> list[str]:
     stream = io.StringIO()
-    sink = PlainLines(stream, RunProgress())
+    sink = PlainLines(stream, progress or RunProgress())
     for kind, facts in events:
         sink.emit(kind, **facts)
     return [line.split(" ", 1)[1] for line in stream.getvalue().splitlines()]
@@ -113,3 +115,47 @@ def test_a_resumed_run_is_paced_by_what_it_did_itself(now: SimpleNamespace) -> N
     course.take("episode_finished", facts)
     assert (course.done, course.tally()) == (11, "9 passed, 2 failed, 0 inconclusive, 0 errors")
     assert course.left_s == pytest.approx(9 * 3.0)
+
+
+STEP = {
+    "step": 3,
+    "success": 0.41,
+    "reward": 0.4,
+    "entropy": 0.061,
+    "kl": 1.2e-4,
+    "dead": 2,
+    "groups": 16,
+    "inconclusive": 1,
+    "tokens": 900,
+    "seconds": {"rollouts": 8.0, "waited": 0.5, "update": 3.1, "sync": 0.2},
+}
+EVENTS: list[tuple[str, dict[str, object]]] = [
+    ("training_started", {"step": 2, "steps": 30}),
+    ("episode_started", {"episode": "t.1"}),
+    ("episode_finished", {"episode": "t.1", "verdict": "passed", "done": 1, "total": 32}),
+    ("draw_without_signal", {"step": 3, "draw": 1, "dead": 15, "small": 1}),
+    ("step_collected", {"step": 3, "success": 0.41, "tokens": 900}),
+    ("step_finished", STEP),
+    ("evaluation_started", {"step": 3, "episodes": 12}),
+    ("evaluated", {"step": 3, "success": 5, "decided": 10, "real": False}),
+    ("evaluated", {"step": 3, "success": 0, "decided": 0, "real": True}),
+    ("alarm", {"alarm": "kl", "text": "moved\x1b[2J too far", "step": 4}),
+    ("run_stopping", {"reason": "SIGINT"}),
+    ("something_new", {}),
+]
+
+
+@pytest.mark.parametrize("where", ["dream", "live"])
+def test_plain_progress_tells_each_step_where_it_is_made_and_what_held_out_tasks_say(where: str) -> None:
+    assert plain(*EVENTS, progress=TrainingProgress(where)) == [
+        "step 2 of 30",
+        "step 3: draw 1 taught nothing (15 dead groups, 1 too small)",
+        (
+            f"step 3/30  {where} 41%  entropy 0.061  kl 0.00012  dead 2/16  inconclusive 1  "
+            "3.8 s (rollouts 0.5, update 3.1)"
+        ),
+        "HELD OUT after step 3: 50% of 10 decided episodes, dreamed",
+        "HELD OUT after step 3: - of 0 decided episodes, real tools",
+        "ALARM kl  step 4  moved too far",
+        "stopping (SIGINT): at the last checkpoint",
+    ]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from each_row import each_row
-from training.real_parts import AGENT, SETTINGS, project, run
+from training.real_parts import AGENT, OPEN_GATE, SETTINGS, project, run
 from typer.main import get_command
 
 from dreamgym_kit.cli.approving import question
@@ -18,15 +18,6 @@ from dreamgym_kit.types import Answer, Call, Effect, Environment, HeldCall
 
 ONE = '{"id": "a", "input": "?"}\n'
 BOTH = '{"id": "a", "input": "?"}\n{"id": "b", "input": "?", "split": "held_out"}\n'
-OPEN = """\
-[s2r]
-max_calls = 50
-preflight_pass_rate_low = 0.0
-preflight_coverage = 0.0
-canaries = 2
-canary_low = 0.0
-rate = 0.0
-"""
 
 
 @pytest.fixture
@@ -79,7 +70,7 @@ def test_what_cannot_go_to_the_real_tools_is_said_in_one_line(
 def test_a_way_is_gone_to_its_end_shown_again_and_verified(tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="the extra train is not installed")
     folder = project(tmp_path)
-    (folder / "dreamgym.toml").write_text(SETTINGS + OPEN)
+    (folder / "dreamgym.toml").write_text(SETTINGS + OPEN_GATE)
     done = run(folder, "s2r", "--yes", "--json", "--steps", "1")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
@@ -99,7 +90,7 @@ def test_a_way_is_gone_to_its_end_shown_again_and_verified(tmp_path: Path) -> No
 def test_a_shut_gate_ends_it_before_any_real_call(tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="the extra train is not installed")
     folder = project(tmp_path)
-    shut = OPEN.replace("pass_rate_low = 0.0", "pass_rate_low = 1.0")
+    shut = OPEN_GATE.replace("pass_rate_low = 0.0", "pass_rate_low = 1.0")
     workers = "[workers]\ncount = 2\n"  # of other commands: overseen calls stay in one process
     (folder / "dreamgym.toml").write_text(SETTINGS + shut + workers)
     done = run(folder, "s2r", "--yes", "--json")
@@ -107,7 +98,7 @@ def test_a_shut_gate_ends_it_before_any_real_call(tmp_path: Path) -> None:
     told = json.loads(done.stdout)
     assert "success in the dream is" in told["gate"]["text"]
     assert (told["real_calls"], told["steps"], told["weights"]) == (0, 0, None)
-    guessed = SETTINGS.replace('effect = "read"', 'effect = "read"\nguessed = true') + OPEN
+    guessed = SETTINGS.replace('effect = "read"', 'effect = "read"\nguessed = true') + OPEN_GATE
     (folder / "dreamgym.toml").write_text(guessed)
     refused = run(folder, "s2r", "--yes", "--json")
     assert (refused.returncode, "what get_order can do is a guess" in refused.stderr) == (2, True)

@@ -199,9 +199,10 @@ def test_a_run_of_some_tasks(
     ("expression", "code", "said"),
     [
         ("nobody", 5, "selects none of 1 tasks"),
-        ("a and", 2, "its end found, a word expected"),
-        ("(a", 2, "a '\\(' is not closed"),
-        ("a b", 2, "'b' found, 'and' or 'or' expected"),
+        ("a and", 2, "-k 'a and': cannot be read; use words, and, or, not"),
+        ("(a", 2, "cannot be read"),
+        ("a b", 2, "cannot be read"),
+        ("a (b) or ()", 2, "cannot be read"),
     ],
 )
 def test_what_selects_nothing_runs_nothing(

@@ -53,8 +53,18 @@ def test_without_the_extra_it_says_which_one_to_install(
             TASK % ("a", "train"),
             "task 'a' is to be learned from and to be measured with",
         ),
+        (
+            '[train]\nalgorithm = "pppo"\n',
+            TASK % ("a", "train"),
+            "value 'pppo' is not in the choices for train.algorithm; did you mean 'ppo'?",
+        ),
+        (
+            '[policy]\nmodel = "."\n[train]\nalgorithm = "sft"\nbeta = 0.1\n',
+            TASK % ("a", "train"),
+            'beta is of "grpo" and "ppo"; "sft" has a loss of its own',
+        ),
     ],
-    ids=["no policy", "no directory", "nothing to learn", "a server", "both sides"],
+    ids=["no policy", "no directory", "nothing to learn", "a server", "both sides", "algorithm", "loss"],
 )
 def test_what_cannot_be_trained_is_said_in_one_line_and_leaves_no_run(
     tmp_path: Path, more: str, tasks: str, said: str
@@ -127,3 +137,36 @@ def test_ctrl_c_ends_at_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> No
     assert f"dreamgym-kit train --steps 5000 --set train.eval_every=0 --resume runs/{directory.name}" in out
     checkpoints = sorted(path.name for path in (directory / "checkpoints").glob("step-*"))
     assert checkpoints[-1] == f"step-{steps():06d}"
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_a_training_by_ppo_under_faults_says_what_its_value_head_learned(tmp_path: Path) -> None:
+    pytest.importorskip("trl", reason="the extra train is not installed")
+    folder = project(tmp_path)
+    asked = (
+        "train",
+        "--json",
+        "--steps",
+        "2",
+        "--algorithm",
+        "ppo",
+        "--set",
+        "train.faults=0.5",
+        "--set",
+        "train.eval_every=0",
+    )
+    done = run(folder, *asked)
+    assert done.returncode == 0, done.stderr
+    directory = Path(json.loads(done.stdout)["directory"])
+    steps = [json.loads(line) for line in (directory / "steps.jsonl").read_text().splitlines()]
+    assert [{"value_loss"} <= step["figures"].keys() for step in steps] == [True, True]
+    learned, examined = (
+        json.loads((directory / name / "manifest.json").read_text())["matters"]
+        for name in ("rollouts", "evaluations")
+    )
+    assert learned["faults"]["*"]["rate"] == 0.5
+    assert "faults" not in examined
+    other = run(folder, "train", "--steps", "3", "--algorithm", "sft", "--resume", str(directory))
+    assert other.returncode == 2
+    assert 'was begun with other settings: algorithm: "ppo" there, "sft" here' in other.stderr

@@ -87,56 +87,15 @@ def test_a_shard_that_there_cannot_be_is_refused(recorded: Path, run: Run, said:
 
 @pytest.mark.nightly
 def test_recording_in_workers_keeps_what_one_process_keeps(
-    project: Path, run: Run, own_systems: Callable[[], None]
+    project: Path, run: Run, refusal, own_systems: Callable[[], None]
 ) -> None:
     arguments = ("record", "agent:graph", "--tasks", "tasks.jsonl", "--yes", "--set", "workers.count=2")
-    refused = run(*arguments)
-    assert refused.returncode == 2, refused.stdout
-    assert "isolated = True" in refused.stderr
+    assert "isolated = True" in refusal(*arguments)
     own_systems()
     done = run(*arguments)
     assert done.returncode == 0, done.stderr
     assert "6 real calls" in done.stdout
     assert (project / "REAL").read_text() == "xxxx"
-
-
-LOOKS = """
-def _processes():
-    found = []
-    for place in Path("/proc").glob("[0-9]*"):
-        try:
-            found.append((place / "cmdline").read_bytes())
-        except OSError:
-            pass
-    return found
-
-
-def _result(message):
-    Path(os.environ["SEEN"]).joinpath(str(os.getpid())).write_bytes(b"\\n".join(_processes()))
-"""
-
-
-def test_a_secret_of_the_environment_is_in_no_artefact_and_no_process_list(
-    recorded: Path, run: Run, tmp_path: Path
-) -> None:
-    """A worker finds it in its own environment; nothing that is sent or kept holds it.
-
-    Every worker looks at all command lines of the machine while episodes run.
-    """
-    agent, seen = recorded / "agent.py", tmp_path / "seen"
-    seen.mkdir()
-    said = agent.read_text().replace('AIMessage("Refunded.")', 'AIMessage(os.environ["SHOP_API_KEY"])')
-    agent.write_text(said.replace("\ndef _result(message):\n", LOOKS))
-    (recorded / "dreamgym.toml").write_text(f'[guard]\nallow_paths = ["{seen}"]\n')
-    secret = "sk-canary-3f9a77c0d1e24b5f"
-    done = run(*SIMULATE, "--set", "workers.count=2", SHOP_API_KEY=secret, SEEN=str(seen))
-    assert told(done)["counts"]["inconclusive"] == 0
-    assert secret not in done.stdout + done.stderr
-    lists = [path.read_bytes() for path in seen.iterdir()]
-    assert len(lists) == 2
-    assert all(b"engines.processes" in found and secret.encode() not in found for found in lists)
-    for path in recorded.rglob("*"):
-        assert not path.is_file() or secret.encode() not in path.read_bytes()
 
 
 def test_a_refused_call_of_no_episode_is_told_also_from_a_worker(recorded: Path, run: Run) -> None:

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from curriculum.making_doubles import ChatDouble, asking
+from curriculum.making_doubles import asking
+from deciding_double import ScriptedChatDouble
 from each_row import each_row
 
 from dreamgym_kit.curriculum.makers import ModelMaker, RuleMaker
@@ -31,7 +32,7 @@ def by_rules() -> TaskMaker:
 
 def by_model() -> TaskMaker:
     proposed = {"variations": ["Cancel O11.", "Cancel it all."]}
-    return ModelMaker(ChatDouble(proposed, {"reasoning": "it is harder", "selection": 2}))
+    return ModelMaker(ScriptedChatDouble(proposed, {"reasoning": "it is harder", "selection": 2}))
 
 
 @each_row("made", [by_rules, by_model])
@@ -48,7 +49,10 @@ async def test_it_gives_no_more_than_asked_for_and_the_same_when_asked_again(
 
 @each_row(
     "maker",
-    [RuleMaker(like, "desk"), ModelMaker(ChatDouble(EndpointError("timeout", "http://double: gone")))],
+    [
+        RuleMaker(like, "desk"),
+        ModelMaker(ScriptedChatDouble(EndpointError("timeout", "gone"))),
+    ],
 )
 async def test_where_it_has_no_idea_it_gives_nothing(maker: TaskMaker) -> None:
     assert await maker.like(Pattern(asking("a", "Sing a song.", 1_000_000_000)), 3, seed=0) == []

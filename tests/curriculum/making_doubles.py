@@ -1,11 +1,9 @@
 """Makers and chat models that say what they are told to, and tasks in worlds that are known."""
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.curriculum.making import TaskBounds, Workshop
 from dreamgym_kit.interfaces import Pattern
 from dreamgym_kit.types import Environment, Task
@@ -33,20 +31,6 @@ class MakerDouble:
             replace(asking("made", text), environment=pattern.task.environment, checker="shop")
             for text in self.texts[:count]
         ]
-
-
-class ChatDouble:
-    """Says its answers in order, the last one again and again."""
-
-    def __init__(self, *said: object) -> None:
-        self._said, self.requests = list(said), list[ChatRequest]()
-
-    async def chat(self, request: ChatRequest) -> ChatReply:
-        self.requests.append(request)
-        said = self._said[min(len(self.requests), len(self._said)) - 1]
-        if isinstance(said, BaseException):
-            raise said
-        return ChatReply(said if isinstance(said, str) else json.dumps(said))
 
 
 def bounds(

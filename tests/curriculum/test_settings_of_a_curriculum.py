@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from curriculum.making_doubles import ChatDouble, asking
+from curriculum.making_doubles import asking
+from deciding_double import ScriptedChatDouble
 from each_row import each_row
 
 from dreamgym_kit.adapters.langgraph.training.curriculum import RecordedValues, curriculum_of
@@ -119,8 +120,8 @@ def test_a_share_that_no_made_task_fits_into_is_refused(tmp_path: Path) -> None:
 
 def test_variations_that_nobody_may_judge_are_refused_from_the_start(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nobody may judge the variations that a model makes"):
-        put_together(tmp_path, "llm_variations = true", ChatDouble("{}"))
-    put_together(tmp_path, 'llm_variations = true\nchecker = "orders:judge"', ChatDouble("{}"))
+        put_together(tmp_path, "llm_variations = true", ScriptedChatDouble("{}"))
+    put_together(tmp_path, 'llm_variations = true\nchecker = "orders:judge"', ScriptedChatDouble("{}"))
 
 
 async def made_by(curriculum: object) -> Sequence[str]:
@@ -131,7 +132,7 @@ async def made_by(curriculum: object) -> Sequence[str]:
 
 async def test_made_tasks_get_the_judges_that_settings_name(tmp_path: Path) -> None:
     two = 'task_generator = "orders:like"\njudges = ["orders:judge", "experience"]'
-    curriculum, rollouts = put_together(tmp_path, two, ChatDouble("{}"))
+    curriculum, rollouts = put_together(tmp_path, two, ScriptedChatDouble("{}"))
     await made_by(curriculum)
     assert [(task.id, task.checker) for task in rollouts.admitted] == [("a~2.1", AGREED)]
     assert AGREED in rollouts.judges
@@ -178,7 +179,7 @@ async def test_a_secret_that_a_maker_puts_into_a_task_is_masked_before_it_is_kep
 
 
 async def test_a_models_variation_joins_the_tasks_under_two_judges(tmp_path: Path) -> None:
-    chat = ChatDouble(
+    chat = ScriptedChatDouble(
         {"variations": ["Cancel order O12 and refund it.", "Cancel order O99."]},
         {"reasoning": "more specific", "selection": 1},
     )

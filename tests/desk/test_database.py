@@ -10,7 +10,6 @@ from dreamgym_kit.recipes.desk.database import (
     OPERATIONS,
     Desk,
     DeskError,
-    GatewayTimeout,
     create_desk,
     desk_file,
 )
@@ -41,28 +40,14 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 @each_row(
     ("tool", "args", "said"),
     [
-        ("find_customer", ["Zoe"], "no customer is called Zoe"),
-        ("list_orders", ["C99"], "no customer C99"),
-        ("get_order", ["O99"], "no order O99"),
-        ("list_payments", ["O99"], "no order O99"),
-        ("track_parcel", ["O99"], "no order O99"),
-        ("track_parcel", ["O10"], "no parcel was sent for O10 yet"),
-        ("update_address", ["C99", "Rome"], "no customer C99"),
-        ("cancel_order", ["O99"], "no order O99"),
-        ("reship_order", ["O99"], "no order O99"),
-        ("create_ticket", ["C99", "refund"], "no customer C99"),
-        ("escalate", ["X1", "missing"], "no order or customer X1"),
         ("refund_payment", ["P99", "21.80"], "no payment P99"),
-        ("refund_payment", ["P12", "95.60"], "P12 failed, there is nothing to refund"),
         ("refund_payment", ["P10", "21.81"], "a refund of P10 is 0.01 to 21.80, not 21.81"),
         ("refund_payment", ["P10", "0.00"], "a refund of P10 is 0.01 to 21.80, not 0.00"),
         ("refund_payment", ["P10", "-5.00"], "'-5.00' is not an amount such as 19.90"),
         ("refund_payment", ["P10", "all"], "'all' is not an amount such as 19.90"),
-        ("send_mail", ["C99", "Hello."], "no customer C99"),
-        ("delete_customer", ["C99"], "no customer C99"),
     ],
 )
-def test_what_the_desk_refuses_it_names_and_leaves_undone(
+def test_a_refund_that_is_refused_is_named_and_left_undone(
     desk: Desk, tool: str, args: list[str], said: str
 ) -> None:
     before = desk.books()
@@ -85,13 +70,6 @@ def test_a_payment_refunded_twice_shows_as_money(desk: Desk) -> None:
     assert payment == {"payment_id": "P10", "amount": "21.80", "status": "refunded", "refunded": "43.60"}
     refund = desk.books().payments["P10"]
     assert (refund.amount_cents, refund.refunded_cents, refund.times) == (2180, 4360, 2)
-
-
-def test_the_first_refund_of_a_slow_payment_arrives_though_the_gateway_does_not_answer(desk: Desk) -> None:
-    with pytest.raises(GatewayTimeout, match="TimeoutError: no answer from the payment gateway after 30 s"):
-        desk.refund_payment("P11", "88.00")
-    assert desk.list_payments("O11")[0]["refunded"] == "88.00"
-    assert desk.refund_payment("P11", "88.00")["refunded"] == "176.00"  # from then on it answers
 
 
 def test_refunds_at_the_same_moment_are_both_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

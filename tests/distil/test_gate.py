@@ -4,9 +4,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from deciding_double import ScriptedChatDouble
 from each_row import each_row
 
-from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.interfaces import Situation
@@ -136,20 +136,12 @@ def test_dry_runs_ask_what_is_watched_and_trainings_only_what_is_trusted(
     assert GATE.may_answer(tool, training=True) is training
 
 
-class CountingDouble:
-    asked = 0
-
-    async def chat(self, request: ChatRequest) -> ChatReply:
-        self.asked += 1
-        return ChatReply("{}")
-
-
 def test_a_tool_that_did_not_pass_is_not_asked_about() -> None:
-    chat = CountingDouble()
+    chat = ScriptedChatDouble("{}")
     model = ReasonedExperience(
         chat, allows=lambda tool: None if GATE.may_answer(tool, training=True) else "no"
     )
     tool = ToolSpec(NEVER, Effect.READ)
     answer = asyncio.run(model.answer(Call(NEVER, {}), Situation(Environment(), "t", "e", (), "", tool)))
-    assert (answer.unanswered, chat.asked) == (True, 0)
+    assert (answer.unanswered, chat.requests) == (True, [])
     assert answer.why == "the dream's model may not answer never: no"

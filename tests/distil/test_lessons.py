@@ -6,10 +6,10 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from deciding_double import ScriptedChatDouble
 from distil.shop_recordings import SPECS, WHOLE, episode, noted, shop, taught
 from each_row import each_row
 
-from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.dream.decision import read_decision
 from dreamgym_kit.dream.held_out import situation_of
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
@@ -27,22 +27,11 @@ from dreamgym_kit.training.lessons import (
 from dreamgym_kit.types import Answer, Source, Transition
 
 
-class SayingDouble:
-    """Says one text, and keeps what it was asked."""
-
-    def __init__(self, said: str) -> None:
-        self.said, self.asked = said, []
-
-    async def chat(self, request: ChatRequest) -> ChatReply:
-        self.asked.append(request)
-        return ChatReply(self.said)
-
-
 def dreamt(lesson: CallLesson, made) -> tuple[Answer, str]:
     """What a dream answers where its model says what the lesson teaches, and what that model was asked."""
     row = made.rows[lesson.row]
     before = [one for one in made.rows.values() if one.episode == row.episode and one.step < row.step]
-    chat = SayingDouble(lesson.answer)
+    chat = ScriptedChatDouble(lesson.answer)
     model = ReasonedExperience(
         chat,
         retrieve=lambda call, situation: [made.rows[one] for one in lesson.examples],
@@ -53,7 +42,7 @@ def dreamt(lesson: CallLesson, made) -> tuple[Answer, str]:
     )
     situation = situation_of(row, sorted(before, key=lambda one: one.step), SPECS[row.call.tool])
     answer = asyncio.run(model.answer(row.call, situation))
-    return answer, chat.asked[0].messages[1].content if chat.asked else ""
+    return answer, chat.requests[0].messages[1].content if chat.requests else ""
 
 
 def marks_out(text: str) -> str:

@@ -58,11 +58,7 @@ def test_episodes_of_one_world_are_apart_by_the_things_they_speak_of() -> None:
     ]
     for seed in range(20):
         sides = parted([*rows, *again], "entity", share=0.4, seed=seed)
-        of = [
-            {str(step.call.args["order_id"]) for one in side for step in one.steps}
-            for side in (sides.taught, sides.measured)
-        ]
-        assert not of[0] & of[1]
+        assert not things_of(sides.taught) & things_of(sides.measured)
         assert sides.groups == 9
 
 

@@ -1,21 +1,16 @@
-"""The chain in a dream: recorded first, then rules over state, then an honest abstention."""
+"""Who answers in a dream: recordings, rules over state, a model, or nobody; and without one of its parts."""
 
 import asyncio
+from dataclasses import replace
 
-from dreamgym_kit.dream.chain import ChainedExperience
+import pytest
+from each_row import each_row
+
+from dreamgym_kit.dream.chain import ChainedExperience, FallbackChain, without
 from dreamgym_kit.dream.faults import Fault, FaultKind, failing, spoiled, took_effect
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.interfaces import Situation
-from dreamgym_kit.types import (
-    Answer,
-    Call,
-    Effect,
-    Environment,
-    Source,
-    ToolSpec,
-    Transition,
-    history_digest,
-)
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, ToolSpec, Transition, history_digest
 
 EFFECTS = {"get_card": Effect.READ, "freeze": Effect.WRITE, "open_card": Effect.WRITE}
 
@@ -143,3 +138,107 @@ def test_after_a_write_that_timed_out_but_was_done_the_old_view_is_not_told() ->
     history = [Transition(freeze, done, Effect.WRITE, "e", 1, Environment("bank", 3))]
     answer = ask(chain(), "get_card", {"card_id": "C3"}, history, world=3)
     assert answer.unanswered or answer.content["status"] == "frozen"
+
+
+ABSTAINED = Answer(source=Source.UNANSWERED, confidence=0.0, why="cannot tell")
+
+
+class AnswerDouble:
+    """Implements `interfaces.ExperienceModel`: always says the same."""
+
+    waits = False
+
+    def __init__(self, answer: Answer) -> None:
+        self.answered, self._answer = 0, answer
+
+    async def answer(self, call: Call, situation: Situation) -> Answer:
+        self.answered += 1
+        return self._answer
+
+
+def said(provenance: Source, support: float) -> Answer:
+    return Answer(content=provenance.value, source=provenance, confidence=support)
+
+
+LEARNED = said(Source.MODEL, 0.8)
+UNSURE = Answer(source=Source.UNANSWERED, confidence=0.0, why="not sure")
+DOUBTFUL, SURE = said(Source.DERIVED, 0.6), said(Source.DERIVED, 0.9)
+
+
+@each_row(
+    ("first", "last", "effect", "answers"),
+    [
+        (ABSTAINED, LEARNED, Effect.WRITE, LEARNED),
+        (ABSTAINED, LEARNED, Effect.READ, LEARNED),
+        (said(Source.DERIVED, 0.7), LEARNED, Effect.WRITE, LEARNED),
+        (said(Source.ANALOGOUS, 0.7), LEARNED, Effect.DESTRUCTIVE, LEARNED),
+        (said(Source.DERIVED, 0.85), LEARNED, Effect.WRITE, said(Source.DERIVED, 0.85)),  # the surer one
+        (said(Source.DERIVED, 0.7), LEARNED, Effect.READ, said(Source.DERIVED, 0.7)),  # known to code
+        (said(Source.RECORDED, 0.7), LEARNED, Effect.WRITE, said(Source.RECORDED, 0.7)),
+        (ABSTAINED, UNSURE, Effect.WRITE, replace(UNSURE, why="cannot tell; not sure")),
+        (DOUBTFUL, ABSTAINED, Effect.WRITE, DOUBTFUL),
+        (SURE, said(Source.MODEL, 1.0), Effect.WRITE, SURE),
+    ],
+)
+async def test_who_answers(first: Answer, last: Answer, effect: Effect, answers: Answer) -> None:
+    chain, learned = AnswerDouble(first), AnswerDouble(last)
+    situation = Situation(Environment(), "t", "e", (), "", ToolSpec("pay", effect))
+    dream = FallbackChain(chain, learned, second_opinion=True)
+    assert await dream.answer(Call("pay", {}), situation) == answers
+    assert first != SURE or not learned.answered
+
+
+CALL = Call("get_order", {"order_id": "o1"})
+WRITE = Transition(
+    Call("cancel_order", {"order_id": "o1"}), Answer("done"), Effect.WRITE, "e", 1, Environment()
+)
+NOW = Situation(
+    environment=Environment(),
+    task="t",
+    episode="e",
+    history=(WRITE,),
+    after=history_digest([WRITE.call.key]),
+    tool=ToolSpec("get_order", Effect.READ),
+    seen=2,
+)
+
+
+class ModelDouble:
+    """Answers by a provenance, and keeps where it was asked."""
+
+    waits = False
+
+    def __init__(self, provenance: Source) -> None:
+        self.said, self.heard = Answer("paid", source=provenance, confidence=0.9), None
+
+    async def answer(self, call: Call, situation: Situation) -> Answer:
+        self.heard = situation
+        return self.said
+
+
+@pytest.mark.parametrize(
+    ("part", "gone"),
+    [
+        ("state", {Source.DERIVED, Source.ANALOGOUS}),
+        ("retrieval", {Source.ANALOGOUS}),
+        ("reasoning", {Source.MODEL}),
+        ("history", set()),
+    ],
+)
+def test_a_part_that_is_left_out_says_nothing(part: str, gone: set[Source]) -> None:
+    told = (Source.RECORDED, Source.DERIVED, Source.ANALOGOUS, Source.MODEL)
+    silent = set()
+    for provenance in told:
+        answer = asyncio.run(without(ModelDouble(provenance), [part]).answer(CALL, NOW))
+        assert answer.unanswered or answer.content == "paid"
+        if answer.unanswered:
+            assert answer.why.endswith(f"(simulate.disable: {part})")
+            silent.add(provenance)
+    assert silent == gone
+
+
+def test_without_history_nothing_of_the_episode_is_known() -> None:
+    model = ModelDouble(Source.RECORDED)
+    asyncio.run(without(model, ["history"]).answer(CALL, NOW))
+    assert model.heard == replace(NOW, history=(), after=history_digest([]), seen=0)
+    assert without(model, []) is model

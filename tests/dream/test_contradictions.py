@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import pytest
+from deciding_double import ScriptedChatDouble
 
-from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.dream.contradictions import contradictions
 from dreamgym_kit.dream.user import PersonaUser
 from dreamgym_kit.types import Answer, Call, Effect, ToolSpec, Transition
@@ -192,18 +192,6 @@ def test_the_declared_form_comes_first() -> None:
     assert "declared form" in contradictions(Call(*GET), Answer([DOC]), spec=tool)[0]
 
 
-class InventingUserDouble:
-    """Plays a user that makes up a code, however often it is corrected."""
-
-    def __init__(self, text: str) -> None:
-        self.text, self.requests = text, 0
-
-    async def chat(self, request: ChatRequest) -> ChatReply:
-        self.requests += 1
-        said = {"reasoning": "", "action": "reply", "text": self.text}
-        return ChatReply(f"Here it is:\n```json\n{json.dumps(said)}\n```")
-
-
 @pytest.mark.parametrize(
     ("text", "reply", "requests"),
     [
@@ -216,10 +204,11 @@ class InventingUserDouble:
 async def test_a_user_names_no_identifier_that_they_were_not_told(
     text: str, reply: str, requests: int
 ) -> None:
-    double = InventingUserDouble(text)
+    said = json.dumps({"reasoning": "", "action": "reply", "text": text})
+    double = ScriptedChatDouble(f"Here it is:\n```json\n{said}\n```")
     user = PersonaUser(double, {"goal": "a seat", "knows": {"cost centre": "CC-4100"}})
     said = await user.reply([{"role": "assistant", "content": "Which cost centre, for order o7?"}])
-    assert (said, double.requests) == (reply, requests)
+    assert (said, len(double.requests)) == (reply, requests)
 
 
 def test_a_write_that_timed_out_may_have_taken_effect() -> None:

@@ -4,8 +4,8 @@ import asyncio
 import json
 
 import pytest
+from deciding_double import ScriptedChatDouble
 
-from dreamgym_kit.chat import ChatReply
 from dreamgym_kit.dream.drafting import SCHEMA, draft, read_draft
 from dreamgym_kit.dream.environment_facts import shape_of
 from dreamgym_kit.errors import NotSerializable
@@ -33,20 +33,8 @@ answer = 'Text(Get("args.card_id"), " is frozen already")'
 GOOD = {"reasoning": "the description says so", "file": FILE}
 
 
-class EndpointDouble:
-    """Says its lines in order and keeps what it was asked."""
-
-    def __init__(self, *lines: object) -> None:
-        self.lines = [line if isinstance(line, str) else json.dumps(line) for line in lines]
-        self.asked = []
-
-    async def chat(self, request):
-        self.asked.append(request)
-        return ChatReply(self.lines[len(self.asked) - 1])
-
-
 def drafted(*lines, **said):
-    endpoint = EndpointDouble(*lines)
+    endpoint = ScriptedChatDouble(*lines)
     return asyncio.run(draft(endpoint, FREEZE, [GET], {"get_card": {"status": "string"}}, **said)), endpoint
 
 
@@ -55,7 +43,7 @@ def test_a_draft_becomes_rules_as_a_person_writes_them() -> None:
     assert (rules.writes, rules.arguments, rules.text) == (True, frozenset({"card_id"}), FILE)
     assert [form[0] for form in rules.program.says] == [True, False]
     assert list(rules.program.effects) == ["card_id<args.card_id>"]
-    (request,) = endpoint.asked
+    (request,) = endpoint.requests
     assert request.schema == SCHEMA
     shown = request.messages[1].content
     assert "Fails when it is frozen already" in shown
@@ -66,15 +54,15 @@ def test_a_draft_becomes_rules_as_a_person_writes_them() -> None:
 def test_source_is_shown_only_where_it_is_given() -> None:
     _, without = drafted(GOOD)
     _, shown = drafted(GOOD, source="def freeze(): ...")
-    assert " source\n" not in without.asked[0].messages[1].content
-    assert "def freeze(): ..." in shown.asked[0].messages[1].content
+    assert " source\n" not in without.requests[0].messages[1].content
+    assert "def freeze(): ..." in shown.requests[0].messages[1].content
 
 
 def test_a_draft_of_a_wrong_form_is_repaired_once() -> None:
     wrong = GOOD | {"file": FILE.replace("Const(", "Cnst(")}
     rules, endpoint = drafted(wrong, GOOD)
     assert rules.text == FILE
-    assert "did you mean 'Const'?" in endpoint.asked[1].messages[-1].content
+    assert "did you mean 'Const'?" in endpoint.requests[1].messages[-1].content
     with pytest.raises(NotSerializable, match="unknown form 'Cnst'"):
         drafted(wrong, wrong)
 

@@ -16,12 +16,11 @@ from dreamgym_kit.dream.faults import (
     faults_of,
     took_effect,
 )
-from dreamgym_kit.errors import CallUnanswered, UserError
+from dreamgym_kit.errors import CallUnanswered
 from dreamgym_kit.findings.writes import repeated_writes
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.routing.session import Session
-from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.settings.schema import FAULT_KINDS, FaultSettings
 from dreamgym_kit.types import Answer, Call, Effect, Source, ToolSpec
 
@@ -188,20 +187,6 @@ def test_faults_are_counted_by_kind() -> None:
     ask(dream, READ)
     ask(dream, PAY)
     assert faults_of(dream.ledger.transitions()) == {"error": 1}
-
-
-@pytest.mark.parametrize(
-    ("toml", "said"),
-    [
-        ("rate = 1.5", "faults.x.rate must be at most 1; found 1.5."),
-        ('kinds = ["slwo"]', "value 'slwo' is not in the choices for faults.x.kinds; did you mean 'slow'?"),
-        ("rat = 1", "key 'rat' is not in the section [faults.x]; did you mean 'rate'?"),
-    ],
-)
-def test_a_wrong_plan_is_named(toml: str, said: str) -> None:
-    with pytest.raises(UserError) as refused:
-        parse_settings(f"[faults.x]\n{toml}")
-    assert str(refused.value) == f"dreamgym.toml:2: {said}"
 
 
 def test_the_kinds_of_settings_are_the_kinds_of_the_plan() -> None:

@@ -1,12 +1,11 @@
 """A model's answers fit what was told: known fields, effects, ids; they become part of the state."""
 
 import asyncio
-import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from deciding_double import ScriptedChatDouble
+from deciding_double import ScriptedChatDouble, decided
 
 from dreamgym_kit.dream.chain import ChainedExperience, FallbackChain
 from dreamgym_kit.dream.faults import Fault, FaultKind, spoiled
@@ -27,12 +26,6 @@ from dreamgym_kit.types import (
 READS, WRITES = ("get_order", "list_orders", "get_ticket"), ("cancel_order", "set_note", "open_ticket")
 SPECS = {name: ToolSpec(name, Effect.READ) for name in READS}
 SPECS |= {name: ToolSpec(name, Effect.WRITE) for name in WRITES}
-
-
-def decided(answer: object = None, **said: Any) -> str:
-    text = answer if answer is None or isinstance(answer, str) else json.dumps(answer)
-    whole = {"reasoning": "r", "outcome": "ok", "like": None, "leaves": [], "answer": text, "error": ""}
-    return json.dumps({**whole, "set": [], "confidence": 1.0, **said})
 
 
 def change(entity: str, field: str, value: object) -> list[dict[str, object]]:

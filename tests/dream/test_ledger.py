@@ -1,8 +1,11 @@
-"""The ledger names states and counts repeats by what the model asked, never by which thread was faster."""
+"""The call log names states and counts repeats by what the model asked, never by which thread was faster."""
 
 import itertools
 
-from dreamgym_kit.dream.call_log import CallLog
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dreamgym_kit.dream.call_log import CallLog, CallPosition, WriteLog
 from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, history_digest
 
 SAID = Answer("ok", Source.SCRIPTED)
@@ -97,3 +100,24 @@ def test_a_request_is_remembered_but_its_failure_is_not() -> None:
     assert ledger.remembered(("ns|1", "key")) == SAID
     assert ledger.remembered(("ns|2", "key")) is None
     assert ledger.remembered(("ns|1", "other")) is None
+
+
+late_writes = st.lists(
+    st.tuples(st.integers(1, 6), st.integers(0, 3), st.sampled_from(["a", "b", "c"])), max_size=12
+)
+
+
+def _places(found: list[tuple[int, int, str]]) -> list[tuple[CallPosition, str]]:
+    return [(CallPosition(turn, index, arrival), key) for arrival, (turn, index, key) in enumerate(found)]
+
+
+@given(late_writes, st.integers(0, 7))
+def test_the_running_hash_says_what_the_whole_history_digest_says(
+    found: list[tuple[int, int, str]], turn: int
+) -> None:
+    log = WriteLog()
+    for place, key in _places(found):
+        log.add(place, key)
+        log.before(place.turn)  # asked in between, as an episode does
+    ordered = [key for place, key in sorted(_places(found)) if place.turn < turn]
+    assert log.before(turn) == history_digest(ordered)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from deciding_double import ScriptedChatDouble
+from deciding_double import ScriptedChatDouble, decided
 from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +18,7 @@ from dreamgym_kit.dream.environment_facts import FactIndex
 from dreamgym_kit.dream.llm_experience import ReasonedExperience, question_messages
 from dreamgym_kit.dream.prompt import MAX_PROMPT
 from dreamgym_kit.errors import EndpointError
-from dreamgym_kit.interfaces import ExperienceModel, Situation
+from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, ToolSpec, Transition
 
 READ = ToolSpec("get_order", Effect.READ, "Read an order.")
@@ -43,11 +43,6 @@ EXAMPLES = [
 
 def situation(tool: ToolSpec = READ, *history: Transition, task: str = "t", **more: Any) -> Situation:
     return Situation(Environment(), task, "t.1", history, "", tool, **more)
-
-
-def decided(**said: Any) -> str:
-    whole = {"reasoning": "r", "outcome": "ok", "like": None, "leaves": [], "answer": None, "error": ""}
-    return json.dumps({**whole, "set": [], "confidence": 1.0, **said})
 
 
 def ask(*said: str | Exception, call: Call = CALL, tool: ToolSpec = READ, **settings: Any) -> Answer:
@@ -80,10 +75,6 @@ def test_a_write_hands_its_changes_on_as_data() -> None:
     changes = [{"entity": "order o9", "field": "status", "value": "cancelled"}]
     answer = ask(decided(like=5, set=changes), call=CANCEL, tool=WRITE)
     assert (answer.content, answer.changes) == ("cancelled", ({**changes[0], "entity": "o9"},))
-
-
-def test_unknown_abstains() -> None:
-    assert ask(decided(outcome="unknown")).unanswered
 
 
 def test_unknown_is_no_answer_of_a_wrong_form_and_is_not_asked_again() -> None:
@@ -163,12 +154,6 @@ def test_what_cannot_be_told_to_one_task_may_be_told_to_another() -> None:
 
 def test_a_support_below_the_threshold_abstains() -> None:
     assert ask(decided(answer="x", confidence=0.9), threshold=0.6).unanswered
-
-
-def test_it_is_an_experience_model_that_waits() -> None:
-    dream = ReasonedExperience(ScriptedChatDouble(""))
-    assert isinstance(dream, ExperienceModel)
-    assert dream.waits
 
 
 @given(st.text(max_size=40), st.text(max_size=40))

@@ -43,10 +43,7 @@ async def pays(state: Any) -> Any:
 
 
 def graph() -> Any:
-    made = StateGraph(MessagesState)
-    made.add_node("pays", pays)
-    made.add_edge(START, "pays")
-    return made.compile()
+    return StateGraph(MessagesState).add_node("pays", pays).add_edge(START, "pays").compile()
 
 
 def test_a_dream_refuses_it_by_name_before_it_is_sent(canary: Canary) -> None:

@@ -1,13 +1,24 @@
 """Projects as users have them: a folder with an agent module, tasks and perhaps settings."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
+from dreamgym_kit.adapters.langgraph.analysis.inspection import GraphInspection
+from dreamgym_kit.adapters.langgraph.episode.runner import Run
 from dreamgym_kit.adapters.langgraph.intercept.install import install, uninstall
+from dreamgym_kit.adapters.langgraph.run.experiences import AnswerSources
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+from dreamgym_kit.findings.detectors import DEFAULT
+from dreamgym_kit.rollout.budgets import RunBudget
+from dreamgym_kit.routing.router import CallRouter, Mode
+from dreamgym_kit.settings.schema import Settings
+from dreamgym_kit.types import ToolSpec
 
 _NUMBERS = itertools.count()
 
@@ -121,3 +132,25 @@ def gate() -> Iterator[None]:
     install()
     yield
     uninstall()
+
+
+@pytest.fixture
+def run_of() -> Callable[..., Run]:
+    """A run of a live graph, as `setup.prepared` makes it, with what a test gives in place of a part."""
+
+    def made(
+        graph: Any, specs: Sequence[ToolSpec] = (), settings: Settings | None = None, **parts: Any
+    ) -> Run:
+        known = {name.name for name in fields(AnswerSources)} & parts.keys()
+        return Run(
+            request=RunRequest(graph=graph, tasks=(), settings=settings or Settings()),
+            graph=graph,
+            facts=GraphInspection(tools=list(specs)),
+            router=CallRouter(Mode.DREAM, {spec.name: spec for spec in specs}),
+            detectors=DEFAULT,
+            budget=RunBudget(None, None),
+            sources=AnswerSources(**{name: parts.pop(name) for name in known}),
+            **parts,
+        )
+
+    return made

@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 from each_row import each_row
+from langchain_core.tools import tool
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
 
+from dreamgym_kit import effect
 from dreamgym_kit.adapters.langgraph.run.crawling import Crawled, CrawlRequest, crawl, crawl_targets
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import UserError
@@ -215,15 +219,16 @@ def test_a_failure_that_passes_is_no_answer_and_the_next_crawl_asks_again(projec
     assert (second.calls.total(), second.passing, store.count()) == (1, 0, 2)
 
 
+def only_tools(made: Any) -> Any:
+    builder = StateGraph(MessagesState).add_node("tools", ToolNode([made]))
+    return builder.add_edge(START, "tools").compile()
+
+
 @each_row(
     "told",
     [{"dreamgym_effect": "read"}, {"readOnlyHint": True}, {"annotations": {"read_only_hint": True}}],
 )
 def test_what_a_server_says_of_its_tool_makes_it_no_read(told: dict[str, Any]) -> None:
-    from langchain_core.tools import tool
-    from langgraph.graph import START, MessagesState, StateGraph
-    from langgraph.prebuilt import ToolNode
-
     ran: list[str] = []
 
     @tool
@@ -233,22 +238,14 @@ def test_what_a_server_says_of_its_tool_makes_it_no_read(told: dict[str, Any]) -
         return "done"
 
     purge.metadata = told
-    builder = StateGraph(MessagesState)
-    builder.add_node("tools", ToolNode([purge]))
-    builder.add_edge(START, "tools")
+    graph = only_tools(purge)
     with pytest.raises(UserError, match="no tool of this graph is") as refused:
-        crawled(Settings(), MemoryStore(), graph=builder.compile(), trust_guesses=True)
+        crawled(Settings(), MemoryStore(), graph=graph, trust_guesses=True)
     assert "purge" not in str(refused.value)
     assert ran == []
 
 
 def test_a_namesake_that_a_read_calls_is_not_called_as_a_read() -> None:
-    from langchain_core.tools import tool
-    from langgraph.graph import START, MessagesState, StateGraph
-    from langgraph.prebuilt import ToolNode
-
-    from dreamgym_kit import effect
-
     ran: list[str] = []
 
     def other() -> Any:
@@ -266,9 +263,9 @@ def test_a_namesake_that_a_read_calls_is_not_called_as_a_read() -> None:
         """Look a key up."""
         return str(other().invoke({"key": key}))
 
-    builder = StateGraph(MessagesState)
-    builder.add_node("tools", ToolNode([look_up]))
-    builder.add_edge(START, "tools")
-    result = crawled(Settings(), MemoryStore(), graph=builder.compile())
+    graph = (
+        StateGraph(MessagesState).add_node("tools", ToolNode([look_up])).add_edge(START, "tools").compile()
+    )
+    result = crawled(Settings(), MemoryStore(), graph=graph)
     assert ran == []
     assert "look_up (destructive) was about to run in a crawl" in result.stopped

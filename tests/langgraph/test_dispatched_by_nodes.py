@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 from each_row import each_row
+from shapes.stage import ScriptedExperienceDouble
 
 import dreamgym_kit
 from dreamgym_kit import Episode, Task
-from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.types import Answer, Call, Source
 
 HELLO = {"messages": [{"role": "user", "content": "hi"}]}
 BASE = """
@@ -131,13 +130,6 @@ ROWS = [
 ]
 
 
-class Scripted:
-    waits = False
-
-    async def answer(self, call: Call, situation: Situation) -> Answer:
-        return Answer("42", Source.SCRIPTED)
-
-
 def simulated(project: Any, source: str, settings: str, *, anync: bool, answered: str) -> Episode:
     """One episode of a shape, its other modules written beside it."""
     name = project.module
@@ -155,7 +147,7 @@ def simulated(project: Any, source: str, settings: str, *, anync: bool, answered
         result = dreamgym_kit.simulate(
             graph,
             [Task("t", HELLO)],
-            experience=Scripted(),
+            experience=ScriptedExperienceDouble(),
             settings=parse_settings(settings.replace("OTHER", name)),
         )
     finally:
@@ -248,7 +240,7 @@ def test_a_persons_no_that_the_node_answers_itself_is_no_violation(
 ) -> None:
     graph = project.write(dedent(BASE) + "ASYNC = False\n" + dedent(DECLINED))
     task = Task("t", HELLO, replies=(reply,))
-    result = dreamgym_kit.simulate(graph, [task], experience=Scripted())
+    result = dreamgym_kit.simulate(graph, [task], experience=ScriptedExperienceDouble())
     (episode,) = RunDirectory.open(result.directory).episodes()
     assert ([entry.call.tool for entry in episode.transitions], ran(project)) == (tools, [])
     assert (episode.stop, episode.violations) == ("finished", ())
@@ -273,16 +265,13 @@ NESTED = """
     inner.add_edge(START, "agent")
     inner.add_conditional_edges("agent", lambda s: "act" if s["messages"][-1].tool_calls else END)
     inner.add_edge("act", "agent")
-    outer = StateGraph(MessagesState)
-    outer.add_node("inner", inner.compile())
-    outer.add_edge(START, "inner")
-    graph = outer.compile()
+    graph = StateGraph(MessagesState).add_node("inner", inner.compile()).add_edge(START, "inner").compile()
 """
 
 
 def test_an_answer_in_short_form_of_a_graph_inside_counts_once(project: Any) -> None:
     graph = project.write(dedent(BASE) + "ASYNC = False\n" + dedent(NESTED))
-    result = dreamgym_kit.simulate(graph, [Task("t", HELLO)], experience=Scripted())
+    result = dreamgym_kit.simulate(graph, [Task("t", HELLO)], experience=ScriptedExperienceDouble())
     (episode,) = RunDirectory.open(result.directory).episodes()
     assert (episode.stop, episode.violations, ran(project)) == ("finished", (), [])
     assert sum(message["role"] == "tool" for message in episode.messages) == 2

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from each_row import each_row
+from shapes.stage import ScriptedExperienceDouble
 
 import dreamgym_kit
 from dreamgym_kit import Episode, Task
@@ -15,11 +16,9 @@ from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_compiled
 from dreamgym_kit.adapters.langgraph.analysis.inventory import taken
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import UnsupportedGraph, UserError
-from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.tool_lock import confirm_lock
 from dreamgym_kit.settings.load import load_settings, parse_settings
-from dreamgym_kit.types import Answer, Call, Source
 
 HELLO = {"messages": [{"role": "user", "content": "hi"}]}
 BASE = """
@@ -48,10 +47,7 @@ BASE = """
         def bind_tools(self, tools, **kwargs): return self.bind(tools=tools, **kwargs)
 
     def one_node(node):
-        made = StateGraph(MessagesState)
-        made.add_node("node", node)
-        made.add_edge(START, "node")
-        return made.compile()
+        return StateGraph(MessagesState).add_node("node", node).add_edge(START, "node").compile()
 """
 TABLE = """
     TOOLS = {"refund": BODY}
@@ -161,20 +157,13 @@ HARMLESS = [
 ]
 
 
-class Scripted:
-    waits = False
-
-    async def answer(self, call: Call, situation: Situation) -> Answer:
-        return Answer("42", Source.SCRIPTED)
-
-
 def written(project: Any, source: str, body: str) -> str:
     return str(project.write(dedent(BASE) + f"BODY = {body}\n" + dedent(source)))
 
 
 def simulated(graph: str, settings: str = "") -> Episode:
     result = dreamgym_kit.simulate(
-        graph, [Task("t", HELLO)], experience=Scripted(), settings=parse_settings(settings)
+        graph, [Task("t", HELLO)], experience=ScriptedExperienceDouble(), settings=parse_settings(settings)
     )
     (episode,) = RunDirectory.open(result.directory).episodes()
     return episode
@@ -215,7 +204,7 @@ def test_a_guess_that_a_person_confirmed_in_the_lock_is_enough_for_real_calls(
     (file := project.folder / "dreamgym.toml").write_text("")
     settings, lock = load_settings(file=file, environ={}), project.folder / "dreamgym.lock"
     task = Task("t", HELLO)
-    dreamgym_kit.simulate(graph, [task], experience=Scripted(), settings=settings)
+    dreamgym_kit.simulate(graph, [task], experience=ScriptedExperienceDouble(), settings=settings)
     with pytest.raises(UserError, match="dreamgym-kit init --confirm"):
         dreamgym_kit.record(graph, [task], buffer=MemoryStore(), settings=settings)
     assert sys.modules[project.module].RAN == []

@@ -49,10 +49,7 @@ def node(state):
     return {"messages": []}
 
 
-builder = StateGraph(MessagesState)
-builder.add_node("only", node)
-builder.add_edge(START, "only")
-graph = builder.compile()
+graph = StateGraph(MessagesState).add_node("only", node).add_edge(START, "only").compile()
 """
 
 
@@ -147,10 +144,7 @@ LEAVES = """
         sys.excepthook = BODY
         return {"messages": [("ai", MODEL.invoke("hi").content)]}
     MODEL = ScriptedModelDouble(turns=["done"])
-    built = StateGraph(MessagesState)
-    built.add_node("node", node)
-    built.add_edge(START, "node")
-    graph = built.compile()
+    graph = StateGraph(MessagesState).add_node("node", node).add_edge(START, "node").compile()
 """
 
 

@@ -223,10 +223,7 @@ BELOW = """
     def inner(state):
         return {"messages": [AIMessage(f"told {asks_a_person('really?')}")]}
 
-    below = StateGraph(MessagesState)
-    below.add_node("inner", inner)
-    below.add_edge(START, "inner")
-    below = below.compile()
+    below = StateGraph(MessagesState).add_node("inner", inner).add_edge(START, "inner").compile()
 
     @tool
     def send_by_agent(text: str) -> str:

@@ -82,10 +82,7 @@ CREATED = AGENT + "graph = create_agent(model, [get_order, SEARCH])\n"
 BY_HAND = """
 from langgraph.graph import StateGraph, MessagesState, START
 def made(node):
-    graph = StateGraph(MessagesState)
-    graph.add_node("agent", node)
-    graph.add_edge(START, "agent")
-    return graph.compile()
+    return StateGraph(MessagesState).add_node("agent", node).add_edge(START, "agent").compile()
 """
 BOUND = (
     AGENT

@@ -4,14 +4,13 @@ from dataclasses import replace
 from typing import Any
 
 from each_row import each_row
+from shapes.stage import ScriptedExperienceDouble
 
 import dreamgym_kit
 from dreamgym_kit import Episode, Task, Verdict
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.types import Answer, Call, Source
 
 HELLO = {"messages": [{"role": "user", "content": "hi"}]}
 HAND_MADE = """
@@ -71,18 +70,13 @@ ANSWERED_BY_ITSELF = """
 """
 
 
-class Scripted:
-    waits = False
-
-    async def answer(self, call: Call, situation: Situation) -> Answer:
-        return Answer("42", Source.SCRIPTED)
-
-
 def simulated(project: Any, more: str, **expect: Any) -> Episode:
     task = Task(
         "t", {"messages": [{"role": "user", "content": "hi"}]}, expect=expect or {"calls": ["get_order"]}
     )
-    result = dreamgym_kit.simulate(project.write(HAND_MADE + more), [task], experience=Scripted())
+    result = dreamgym_kit.simulate(
+        project.write(HAND_MADE + more), [task], experience=ScriptedExperienceDouble()
+    )
     (episode,) = RunDirectory.open(result.directory).episodes()
     assert project.touched() == []
     return episode
@@ -109,10 +103,7 @@ def test_a_model_that_gives_an_id_twice_does_not_hide_a_call(project: Any, how: 
         for _ in range(2):
             asked = {"type": "tool_call", "id": "x", "name": "get_order"}
             get_order.invoke({**asked, "args": {"order_id": "o1"}})
-    made = StateGraph(MessagesState)
-    made.add_node("loop", loop)
-    made.add_edge(START, "loop")
-    graph = made.compile()
+    graph = StateGraph(MessagesState).add_node("loop", loop).add_edge(START, "loop").compile()
     """,
     }
     episode = simulated(project, "\n    " + calls[how], max={"get_order": 1})
@@ -185,7 +176,9 @@ PROVIDERS = """
 def test_a_provider_that_is_refused_makes_its_episodes_errors(project: Any, tries: str) -> None:
     graph = project.write(HAND_MADE + PROVIDERS.replace("TRY", tries))
     settings = parse_settings(f'[environments.default]\nref = "{project.module}:Shop"\n')
-    result = dreamgym_kit.simulate(graph, [Task("t", HELLO)], experience=Scripted(), settings=settings)
+    result = dreamgym_kit.simulate(
+        graph, [Task("t", HELLO)], experience=ScriptedExperienceDouble(), settings=settings
+    )
     (one,) = RunDirectory.open(result.directory).episodes()
     assert (one.verdict, one.violations, result.strays) == (Verdict.ERROR, (), ())
     assert one.reason.startswith('the environment "default" was refused: ')
@@ -209,7 +202,7 @@ def test_a_refused_checker_costs_its_own_episode_only_its_verdict(project: Any, 
     graph = project.write(HAND_MADE + CHECKERS)
     checked = Task("checked", HELLO, checker=f"{project.module}:{checker}")
     other = Task("other", HELLO, expect={"calls": ["get_order"]})
-    result = dreamgym_kit.simulate(graph, [checked, other], experience=Scripted())
+    result = dreamgym_kit.simulate(graph, [checked, other], experience=ScriptedExperienceDouble())
     found = {one.task: one for one in RunDirectory.open(result.directory).episodes()}
     assert (found["checked"].stop, found["checked"].verdict) == ("error", Verdict.ERROR)
     assert found["checked"].reason.startswith("the checker was refused: ")
@@ -246,7 +239,7 @@ LEFT = """
 def test_what_the_agent_left_running_is_no_fault_of_the_checker(project: Any) -> None:
     graph = project.write(HAND_MADE + LEFT)
     task = Task("t", HELLO, checker=f"{project.module}:waits")
-    result = dreamgym_kit.simulate(graph, [task], experience=Scripted())
+    result = dreamgym_kit.simulate(graph, [task], experience=ScriptedExperienceDouble())
     (one,) = RunDirectory.open(result.directory).episodes()
     assert one.verdict is not Verdict.ERROR
     assert (result.exit_code, project.touched()) == (1, [])
@@ -260,10 +253,7 @@ STATES = """
         touch("shop")
         return {"messages": [AIMessage(f"told of {state['messages'][-1].content}")]}
 
-    made = StateGraph(MessagesState)
-    made.add_node("asks", asks_the_shop)
-    made.add_edge(START, "asks")
-    graph = made.compile()
+    graph = StateGraph(MessagesState).add_node("asks", asks_the_shop).add_edge(START, "asks").compile()
 
     def told(outcome):
         return outcome.messages[-1]["content"] == "told of hi"

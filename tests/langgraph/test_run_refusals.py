@@ -33,10 +33,7 @@ def test_a_node_that_acts_by_itself_is_refused_before_the_first_episode(project:
             smtplib.SMTP("localhost").sendmail("a", "b", "c")
             return {}
 
-        made = StateGraph(MessagesState)
-        made.add_node("notify", notify)
-        made.add_edge(START, "notify")
-        graph = made.compile()
+        graph = StateGraph(MessagesState).add_node("notify", notify).add_edge(START, "notify").compile()
         """
     )
     with pytest.raises(UnsupportedGraph) as caught:
@@ -61,10 +58,7 @@ def test_a_side_effect_that_nobody_registered_trips_the_guard_and_latches(projec
                 pass
             return {"messages": [("ai", str(get_order.invoke({"order_id": "o1"})))]}
 
-        made = StateGraph(MessagesState)
-        made.add_node("sneaky", sneaky)
-        made.add_edge(START, "sneaky")
-        graph = made.compile()
+        graph = StateGraph(MessagesState).add_node("sneaky", sneaky).add_edge(START, "sneaky").compile()
         """
     )
     (one,) = episodes(dreamgym_kit.simulate(graph, [TASK], buffer=MemoryStore()))
@@ -229,10 +223,7 @@ def test_a_real_endpoint_is_refused_unless_a_person_allows_it(project: Any) -> N
                 door.connect(("127.0.0.1", 9))
             return {}
 
-        made = StateGraph(MessagesState)
-        made.add_node("look", look)
-        made.add_edge(START, "look")
-        graph = made.compile()
+        graph = StateGraph(MessagesState).add_node("look", look).add_edge(START, "look").compile()
         """
     )
     settings = parse_settings('[nodes.look]\neffect = "pure"\n')
@@ -299,10 +290,7 @@ def test_a_node_that_exits_ends_its_own_episode_and_not_the_run(project: Any) ->
                 sys.exit(3)
             return {}
 
-        made = StateGraph(MessagesState)
-        made.add_node("leave", leave)
-        made.add_edge(START, "leave")
-        graph = made.compile()
+        graph = StateGraph(MessagesState).add_node("leave", leave).add_edge(START, "leave").compile()
         """
     )
     asked = [Task(word, {"messages": [{"role": "user", "content": word}]}) for word in ("leave", "stay")]
@@ -329,10 +317,7 @@ def test_a_loop_over_a_raw_client_that_runs_functions_by_itself_is_no_success(pr
             said = {"role": "tool", "tool_call_id": "c1", "name": "refund", "content": refund("p1")}
             return {"messages": [*state["messages"], said]}
 
-        made = StateGraph(State)
-        made.add_node("loop", loop)
-        made.add_edge(START, "loop")
-        graph = made.compile()
+        graph = StateGraph(State).add_node("loop", loop).add_edge(START, "loop").compile()
         """
     )
     (one,) = episodes(dreamgym_kit.simulate(graph, [TASK], buffer=MemoryStore()))

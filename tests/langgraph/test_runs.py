@@ -1,4 +1,4 @@
-"""Whole runs through the Python API: record on real tools, dream from the recordings."""
+"""Whole runs through the Python API, and blocks of own code: record on real tools, dream from that."""
 
 import asyncio
 import json
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ports import own_port
 
 import dreamgym_kit
 from dreamgym_kit import Episode, Task, Verdict
@@ -82,10 +83,7 @@ def test_a_registered_function_is_recorded_and_then_dreamt(project: Any) -> None
         def notify(state):
             return {"messages": [("ai", str(send("ana")))]}
 
-        made = StateGraph(MessagesState)
-        made.add_node("notify", notify)
-        made.add_edge(START, "notify")
-        graph = made.compile()
+        graph = StateGraph(MessagesState).add_node("notify", notify).add_edge(START, "notify").compile()
         """
     )
     settings = parse_settings(
@@ -199,10 +197,7 @@ def test_a_connection_error_that_the_agent_raises_itself_is_its_own_failure(proj
         from langgraph.graph import StateGraph, MessagesState, START
         def ask(state):
             raise ConnectionError("the warehouse is closed")
-        made = StateGraph(MessagesState)
-        made.add_node("ask", ask)
-        made.add_edge(START, "ask")
-        graph = made.compile()
+        graph = StateGraph(MessagesState).add_node("ask", ask).add_edge(START, "ask").compile()
         """
     )
     (dreamt,) = episodes(dreamgym_kit.simulate(graph, [TASK], buffer=MemoryStore()))
@@ -365,3 +360,70 @@ def test_what_the_users_memory_store_held_is_there_in_a_dream_and_stays_as_it_wa
         assert one.messages[-1]["content"] == "Hello Ana"
     module: Any = importlib.import_module(project.module)
     assert module.memory.get(("user",), "name").value == {"is": "Ana"}
+
+
+async def test_the_same_in_five_lines_async_and_inside_a_running_loop(project: Any) -> None:
+    graph, store = project.write(), MemoryStore()
+    await dreamgym_kit.arecord(graph, [task(project)], buffer=store)
+    dreamt = await dreamgym_kit.asimulate(graph, [task(project)], buffer=store)
+    assert dreamt.totals.passed == 1
+    inside = dreamgym_kit.simulate(graph, [task(project)], buffer=store)
+    assert inside.totals.passed == 1
+    assert asyncio.get_running_loop().is_running()
+
+
+def test_a_block_of_own_code_can_be_recorded_and_dreamt(project: Any) -> None:
+    import importlib
+
+    project.write()
+    module: Any = importlib.import_module(project.module)
+    store = MemoryStore()
+    asked = {"messages": [("user", "cancel o1")]}
+    with dreamgym_kit.recording(store):
+        asyncio.run(module.graph.ainvoke(asked))
+    with dreamgym_kit.dreaming(buffer=store) as session:
+        said = asyncio.run(module.graph.ainvoke(asked))
+    assert said["messages"][-1].content == "Cancelled."
+    assert [entry.call.tool for entry in session.ledger.transitions()] == [
+        "get_order",
+        "cancel_order",
+        "get_order",
+    ]
+    assert module.get_order.invoke({"order_id": "o1"})["status"] == "cancelled"
+    assert len(project.touched()) == 4
+
+
+def test_a_block_dreams_by_the_same_chain_as_a_run(project: Any, tmp_path: Path) -> None:
+    import importlib
+
+    project.write()
+    module: Any = importlib.import_module(project.module)
+    folder = tmp_path / "rules"
+    folder.mkdir()
+    (folder / "cancel_order.toml").write_text("""
+writes = true
+arguments = ["order_id"]
+decides = '"ok"'
+[outcomes.ok]
+answer = 'Const("ok")'
+""")
+    settings = parse_settings('[tools]\ncancel_order = "write"\n', path=tmp_path / "dreamgym.toml")
+    store = MemoryStore()
+    with dreamgym_kit.recording(store):
+        module.get_order.invoke({"order_id": "o1"})
+    with dreamgym_kit.dreaming(buffer=store, settings=settings) as session:
+        assert module.get_order.invoke({"order_id": "o1"})["status"] == "open"
+        assert asyncio.run(module.cancel_order.ainvoke({"order_id": "o1"})) == "ok"
+    told = [entry.answer.source.value for entry in session.ledger.transitions()]
+    assert told == ["recorded", "derived"]
+    assert project.touched() == ["get_order"]
+
+
+def test_a_block_asks_the_endpoint_of_the_settings_like_a_run(project: Any) -> None:
+    project.write()
+    said = f'[experience]\nurls = ["http://127.0.0.1:{own_port()}/v1"]\nmodel = "m"\nmax_attempts = 1\n'
+    with (
+        pytest.raises(UserError, match="the dream's model cannot be asked"),
+        dreamgym_kit.dreaming(buffer=MemoryStore(), settings=parse_settings(said)),
+    ):
+        pass

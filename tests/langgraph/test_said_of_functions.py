@@ -4,13 +4,12 @@ import sys
 from typing import Any
 
 from each_row import each_row
+from shapes.stage import ScriptedExperienceDouble
 
 import dreamgym_kit
 from dreamgym_kit import Episode, Task
-from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.types import Answer, Call, Source
 
 HELLO = {"messages": [{"role": "user", "content": "hi"}]}
 BASE = """
@@ -68,13 +67,6 @@ def spell_out(order):
 """
 
 
-class Scripted:
-    waits = False
-
-    async def answer(self, call: Call, situation: Situation) -> Answer:
-        return Answer("42", Source.SCRIPTED)
-
-
 def simulated(project: Any, source: str, settings: str = "") -> Episode:
     """One episode; OTHER stands for the name of the agent's module, which has a second one beside it."""
     name = project.module
@@ -86,7 +78,7 @@ def simulated(project: Any, source: str, settings: str = "") -> Episode:
     result = dreamgym_kit.simulate(
         graph,
         [Task("t", HELLO)],
-        experience=Scripted(),
+        experience=ScriptedExperienceDouble(),
         settings=parse_settings(settings.replace("OTHER", name)),
     )
     (episode,) = RunDirectory.open(result.directory).episodes()

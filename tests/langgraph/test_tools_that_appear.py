@@ -5,18 +5,17 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+from shapes.stage import ScriptedExperienceDouble
 
 import dreamgym_kit
 from dreamgym_kit import Task
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest
 from dreamgym_kit.adapters.langgraph.training.rollouts import open_rollouts
-from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.rollout.event_loop import run_to_end
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.tool_lock import DecidedBy, LockDiffers, read_lock, tool_digest, write_lock
 from dreamgym_kit.settings.load import load_settings
-from dreamgym_kit.types import Answer, Call, Source
 
 # The tool's name is no other test's: tools and hooks of earlier tests may be alive.
 SOURCE = """
@@ -30,19 +29,9 @@ SOURCE = """
             return order
         made = StructuredTool.from_function(settle_in_full)
         return {"messages": [HumanMessage(str(made.invoke({"order": "o1"})))]}
-    building = StateGraph(MessagesState)
-    building.add_node("node", node)
-    building.add_edge(START, "node")
-    graph = building.compile()
+    graph = StateGraph(MessagesState).add_node("node", node).add_edge(START, "node").compile()
 """
 TASKS = [Task(name, {"messages": [("user", "hi")]}) for name in ("t1", "t2")]
-
-
-class AnswersOkDouble:
-    waits = False
-
-    async def answer(self, call: Call, situation: Situation) -> Answer:
-        return Answer("42", Source.SCRIPTED)
 
 
 @pytest.fixture
@@ -53,7 +42,9 @@ def simulated(project: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def run(**options: Any) -> Any:
         settings = load_settings(file=file, environ={})
-        return dreamgym_kit.simulate(graph, TASKS, experience=AnswersOkDouble(), settings=settings, **options)
+        return dreamgym_kit.simulate(
+            graph, TASKS, experience=ScriptedExperienceDouble(), settings=settings, **options
+        )
 
     return run
 
@@ -115,7 +106,7 @@ def test_tool_missing_from_the_lock_stops_a_training_s_collection(
         graph=f"{project.module}:graph",
         tasks=TASKS,
         settings=settings,
-        experience=AnswersOkDouble(),
+        experience=ScriptedExperienceDouble(),
         directory=tmp_path / "steps",
     )
 

@@ -1,12 +1,22 @@
-"""The transcript of an episode does not depend on which of two things that ran side by side was quicker."""
+"""The transcript of an episode does not depend on what was quicker; graphs in a graph are heard once."""
 
 import itertools
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from each_row import each_row
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
 
 from dreamgym_kit.adapters.langgraph.episode.transcript import Transcript
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+from dreamgym_kit.adapters.langgraph.run.run import run
+from dreamgym_kit.rollout.events import NoEvents
+from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.settings.schema import Settings
+from dreamgym_kit.types import Task
 
 
 def said(transcript: Transcript) -> list[Any]:
@@ -65,3 +75,44 @@ def test_a_message_is_kept_once_also_when_it_got_its_id_later() -> None:
     message.id = "1"
     transcript.take({"outer": {"messages": [message.model_copy()]}})
     assert said(transcript) == ["hello"]
+
+
+Node = Callable[[MessagesState], dict[str, list[AnyMessage]]]
+
+
+def says(text: str) -> Node:
+    return lambda _: {"messages": [AIMessage(text)]}
+
+
+def inner(text: str) -> Any:
+    return StateGraph(MessagesState).add_node("say", says(text)).add_edge(START, "say").compile()
+
+
+def outer() -> StateGraph[MessagesState]:
+    by_hand = inner("by hand")
+
+    def calls_by_hand(_: MessagesState) -> dict[str, list[AnyMessage]]:
+        by_hand.invoke({"messages": [("user", "say it")]})
+        return {"messages": []}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("one", inner("as a node"))
+    graph.add_node("two", calls_by_hand)
+    graph.add_node("three", says("outside"))
+    graph.add_edge(START, "one")
+    graph.add_edge("one", "two")
+    graph.add_edge("two", "three")
+    return graph
+
+
+@each_row("saver", [None, InMemorySaver()], ids=["no memory", "with memory"])
+async def test_nested_graphs_are_heard_once_each(tmp_path: Path, saver: InMemorySaver | None) -> None:
+    request = RunRequest(
+        graph=outer().compile(checkpointer=saver),
+        tasks=[Task("t", {"messages": [{"role": "user", "content": "begin"}]})],
+        settings=Settings().with_overrides({"runs": str(tmp_path)}),
+    )
+    result = await run(request, events=NoEvents())
+    (episode,) = RunDirectory.open(result.directory).episodes()
+    said = [message["content"] for message in episode.messages]
+    assert said == ["begin", "as a node", "by hand", "outside"]

@@ -79,10 +79,7 @@ BASE = """
     def node(state):
         said = model.invoke(state["messages"])
         return {"messages": [said, AIMessage(str(WAY))]}
-    made = StateGraph(MessagesState)
-    made.add_node("node", node)
-    made.add_edge(START, "node")
-    graph = made.compile()
+    graph = StateGraph(MessagesState).add_node("node", node).add_edge(START, "node").compile()
 """
 WAYS = {
     "a method by its name": 'operator.methodcaller("pay_back", "o1")(Desk("o1"))',

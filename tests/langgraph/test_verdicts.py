@@ -40,10 +40,7 @@ async def node(state):
 def checks(outcome):
     CHECK
 
-made = StateGraph(MessagesState)
-made.add_node("node", node)
-made.add_edge(START, "node")
-lazy = made.compile()
+lazy = StateGraph(MessagesState).add_node("node", node).add_edge(START, "node").compile()
 """
 
 
@@ -394,10 +391,7 @@ def test_a_subgraph_without_its_context_is_the_set_ups_fault_and_keeps_the_agent
         "class Who", "class Who2"
     )
     outer = """
-outer = StateGraph(MessagesState)
-outer.add_node("inner", lazy)
-outer.add_edge(START, "inner")
-outermost = outer.compile()
+outermost = StateGraph(MessagesState).add_node("inner", lazy).add_edge(START, "inner").compile()
 """
     graph = project.write(
         inner.replace("[Who]", "[Who2]").replace("schema=Who", "schema=Who2 | dict") + outer

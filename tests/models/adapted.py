@@ -50,7 +50,7 @@ def adapted(base: Path, folder: Path, *, seed: int) -> Path:
         whole, tensors = merged(model)
     tokenizer = load_tokenizer(base)
     write_model(folder, whole, tokenizer, tensors=tensors)
-    write_adapter(folder / ADAPTER, model, tokenizer, base=str(base), texts={})
+    write_adapter(folder / ADAPTER, model, tokenizer, base=str(base))
     return folder
 
 

@@ -19,7 +19,7 @@ from waiting import wait_until_async  # noqa: E402
 
 from dreamgym_kit.adapters.models.local import LocalPolicy, open_local  # noqa: E402
 from dreamgym_kit.adapters.models.local_batch import RunningBatch  # noqa: E402
-from dreamgym_kit.adapters.models.local_network import Qwen3Network  # noqa: E402
+from dreamgym_kit.adapters.models.local_network import Network  # noqa: E402
 from dreamgym_kit.chat import ChatMessage, ChatReply, ChatRequest  # noqa: E402
 from dreamgym_kit.errors import EndpointError, UserError  # noqa: E402
 
@@ -185,7 +185,7 @@ async def test_an_error_in_the_engine_is_told_to_those_it_hits_and_to_nobody_els
     def broken(*_: object) -> None:
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(Qwen3Network, "read", broken)
+    monkeypatch.setattr(Network, "read", broken)
     done = await asyncio.gather(
         *(policy.chat(asks("x", seed=one)) for one in range(3)), return_exceptions=True
     )

@@ -16,12 +16,7 @@ from dreamgym_kit.adapters.models.local_batch import (  # noqa: E402
     RunningBatch,
     sampling,
 )
-from dreamgym_kit.adapters.models.local_network import (  # noqa: E402
-    Qwen3Network,
-    TransformersNetwork,
-    load_network,
-    score,
-)
+from dreamgym_kit.adapters.models.local_network import load_network, score  # noqa: E402
 from dreamgym_kit.deployment.model_files import read_files  # noqa: E402
 from dreamgym_kit.errors import UserError  # noqa: E402
 
@@ -56,18 +51,6 @@ def answers(network, asks, *, later: int = 0):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_double(tmp_path_factory.mktemp("model"))
-
-
-@pytest.mark.slow
-@each_row("tied", [False, True])
-def test_plain_operations_say_what_the_library_says(tmp_path: Path, tied: bool) -> None:
-    files = read_files(write_double(tmp_path, seed=2, tied=tied))
-    plain, general = load_network(files), load_network(files, plain=False)
-    assert (type(plain), type(general)) == (Qwen3Network, TransformersNetwork)
-    asks = [asked(number, 3 + 11 * number) for number in range(9)]
-    for one, other in zip(answers(plain, asks), answers(general, asks), strict=True):
-        assert one[0] == other[0]
-        assert one[1] == pytest.approx(other[1], abs=1e-5)
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,28 +46,41 @@ def with_adapter(base: Path, tmp_path_factory: pytest.TempPathFactory) -> list[P
     return [adapted(base, folder / str(seed), seed=seed) for seed in range(2)]
 
 
-@pytest.fixture
-def servers(base: Path) -> Iterator[list[VllmDouble]]:
-    servers = [VllmDouble(base), VllmDouble(base)]
-    yield servers
-    for server in servers:
-        server.close()
+MADE: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def all_closed() -> Iterator[None]:
+    """Close what a test made, the last one first."""
+    yield
+    while MADE:
+        MADE.pop().close()
 
 
 @pytest.fixture
-def policy(servers: list[VllmDouble]) -> Iterator[RemotePolicy]:
-    policy = opened(*servers)
-    yield policy
-    policy.close()
+def servers(base: Path) -> list[VllmDouble]:
+    return [served(base), served(base)]
 
 
-def opened(*servers: VllmDouble, **said) -> RemotePolicy:
+@pytest.fixture
+def policy(servers: list[VllmDouble]) -> RemotePolicy:
+    return opened(*servers)
+
+
+def served(folder: Path, **how: Any) -> VllmDouble:
+    MADE.append(VllmDouble(folder, **how))
+    return MADE[-1]
+
+
+def opened(*servers: VllmDouble, replicas: tuple[str, ...] = (), **more: Any) -> RemotePolicy:
     urls = tuple(server.url for server in servers)
-    return open_remote(PolicySettings(model="policy-v0", urls=urls, **said), source="dreamgym.toml:3")
+    settings = PolicySettings(model="policy-v0", urls=urls, replicas=replicas)
+    MADE.append(open_remote(settings, source="dreamgym.toml:3", **more))
+    return MADE[-1]
 
 
-def whole_only(base: Path, *, port: int = 0, keeps_connections: bool = False) -> VllmDouble:
-    server = VllmDouble(base, port=port, keeps_connections=keeps_connections)
+def whole_only(base: Path, **how: Any) -> VllmDouble:
+    server = served(base, **how)
     server.off = {"lora"}
     return server
 
@@ -190,23 +204,18 @@ async def test_a_replica_that_comes_back_with_old_weights_is_given_the_present_o
 ) -> None:
     monkeypatch.setattr(endpoint, "_REST_S", 0.0)
     folders: list[Path] = request.getfixturevalue(kind)
-    servers = [VllmDouble(base), VllmDouble(base)]
+    servers = [served(base), served(base)]
     policy = opened(*servers)
-    try:
-        await policy.load(folders[0], "step-000001")
-        port = servers[1].server_port
-        servers[1].close()
-        await policy.load(folders[1], "step-000002")  # one is gone: taken out
-        await answers(policy, folders[1])
-        servers[1] = VllmDouble(base, port=port)
-        await answers(policy, folders[1])
-        wanted = (await policy.chat(ASK)).model
-        scored = [one for one in servers[1].asked if one.get("prompt_logprobs") is not None]
-        assert [one["model"] for one in scored[-2:]] == [wanted] * 2  # it answers again, for two of four rows
-    finally:
-        policy.close()
-        for server in servers:
-            server.close()
+    await policy.load(folders[0], "step-000001")
+    port = servers[1].server_port
+    servers[1].close()
+    await policy.load(folders[1], "step-000002")  # one is gone: taken out
+    await answers(policy, folders[1])
+    servers[1] = served(base, port=port)
+    await answers(policy, folders[1])
+    wanted = (await policy.chat(ASK)).model
+    scored = [one for one in servers[1].asked if one.get("prompt_logprobs") is not None]
+    assert [one["model"] for one in scored[-2:]] == [wanted] * 2  # it answers again, for two of four rows
 
 
 @pytest.mark.parametrize("kind", ["whole", "with_adapter", "whole, no adapters"])
@@ -217,7 +226,7 @@ async def test_another_process_asks_for_the_same_weights_and_leaves_out_who_has_
     folders: list[Path] = request.getfixturevalue(kind.partition(",")[0])
 
     def started(port: int = 0) -> VllmDouble:
-        server = VllmDouble(base, port=port)
+        server = served(base, port=port)
         server.off = {"lora"} if "no adapters" in kind else set()
         return server
 
@@ -227,24 +236,20 @@ async def test_another_process_asks_for_the_same_weights_and_leaves_out_who_has_
 
     servers = [started(), started()]
     driver, follower = opened(*servers), opened(*servers)
-    try:
-        await driver.load(folders[0], "step-000001")
-        said = json.loads(json.dumps(driver.spec()))
-        await follower.follow(said)
-        assert await chats() == {"step-000001"} == {follower.version}
-        assert all(chats_of(server) for server in servers)
-        servers[1].close()
-        servers[1] = started(servers[1].server_port)  # with the weights that it began with
-        await follower.follow(said)
-        assert await chats() == {"step-000001"}
-        assert (chats_of(servers[1]), managed(servers[1])) == (0, [])
-        await driver.load(folders[1], "step-000002")
-        await follower.follow(json.loads(json.dumps(driver.spec())))
-        assert await chats() == {"step-000002"}
-        assert chats_of(servers[1]) > 0
-    finally:
-        for one in (driver, follower, *servers):
-            one.close()
+    await driver.load(folders[0], "step-000001")
+    said = json.loads(json.dumps(driver.spec()))
+    await follower.follow(said)
+    assert await chats() == {"step-000001"} == {follower.version}
+    assert all(chats_of(server) for server in servers)
+    servers[1].close()
+    servers[1] = started(servers[1].server_port)  # with the weights that it began with
+    await follower.follow(said)
+    assert await chats() == {"step-000001"}
+    assert (chats_of(servers[1]), managed(servers[1])) == (0, [])
+    await driver.load(folders[1], "step-000002")
+    await follower.follow(json.loads(json.dumps(driver.spec())))
+    assert await chats() == {"step-000002"}
+    assert chats_of(servers[1]) > 0
 
 
 def chats_of(server: VllmDouble) -> int:
@@ -255,15 +260,12 @@ async def test_all_that_wait_for_a_replica_let_it_prove_itself_once(
     policy: RemotePolicy, servers: list[VllmDouble], whole: list[Path]
 ) -> None:
     follower = opened(*servers)
-    try:
-        await policy.load(whole[0], "step-000001")
-        await follower.follow(policy.spec())
-        before = [len(server.asked) for server in servers]
-        await asyncio.gather(*[follower.chat(replace(ASK, group=str(number))) for number in range(16)])
-        asked = sum(len(server.asked) for server in servers) - sum(before)
-        assert asked - sum(map(chats_of, servers)) == 2 * 4  # canaries: their drawn tokens, of each server
-    finally:
-        follower.close()
+    await policy.load(whole[0], "step-000001")
+    await follower.follow(policy.spec())
+    before = [len(server.asked) for server in servers]
+    await asyncio.gather(*[follower.chat(replace(ASK, group=str(number))) for number in range(16)])
+    asked = sum(len(server.asked) for server in servers) - sum(before)
+    assert asked - sum(map(chats_of, servers)) == 2 * 4  # canaries: their drawn tokens, of each server
 
 
 async def test_a_replica_with_the_weights_of_the_step_before_is_told_by_their_name(
@@ -271,28 +273,22 @@ async def test_a_replica_with_the_weights_of_the_step_before_is_told_by_their_na
 ) -> None:
     """Where canaries cannot tell: what servers in 16 bits are off by is more than a step changes."""
     monkeypatch.setattr(endpoint, "_REST_S", 0.0)
-    servers = [VllmDouble(base), VllmDouble(base)]
-    urls = tuple(server.url for server in servers)
-    said = PolicySettings(model="policy-v0", urls=urls)
-    driver, follower = (open_remote(said, source="dreamgym.toml:3", most=1e9) for _ in range(2))
-    try:
-        await driver.load(whole[0], "step-000001")
-        port = servers[1].server_port
-        servers[1].close()
-        await driver.load(whole[1], "step-000002")
-        servers[1] = VllmDouble(whole[0], port=port)
-        servers[1].weight_version = "step-000001"
-        await follower.follow(driver.spec())
-        for number in range(6):
-            await follower.chat(replace(ASK, group=str(number)))
-        assert (chats_of(servers[1]), managed(servers[1])) == (0, [])
-        for number in range(6):
-            await driver.chat(replace(ASK, group=str(number)))
-        assert managed(servers[1]) == WHOLE  # it is given the present ones first
-        assert chats_of(servers[1]) > 0
-    finally:
-        for one in (driver, follower, *servers):
-            one.close()
+    servers = [served(base), served(base)]
+    driver, follower = opened(*servers, most=1e9), opened(*servers, most=1e9)
+    await driver.load(whole[0], "step-000001")
+    port = servers[1].server_port
+    servers[1].close()
+    await driver.load(whole[1], "step-000002")
+    servers[1] = served(whole[0], port=port)
+    servers[1].weight_version = "step-000001"
+    await follower.follow(driver.spec())
+    for number in range(6):
+        await follower.chat(replace(ASK, group=str(number)))
+    assert (chats_of(servers[1]), managed(servers[1])) == (0, [])
+    for number in range(6):
+        await driver.chat(replace(ASK, group=str(number)))
+    assert managed(servers[1]) == WHOLE  # it is given the present ones first
+    assert chats_of(servers[1]) > 0
 
 
 @pytest.mark.parametrize("keeps_connections", [True, False])
@@ -301,24 +297,20 @@ async def test_a_server_started_anew_while_nobody_asks_it_answers_nothing_before
 ) -> None:
     server = whole_only(base, keeps_connections=keeps_connections)
     driver, follower = opened(server), opened(server)
-    try:
-        await driver.load(whole[0], "step-000001")
-        await follower.follow(driver.spec())
-        assert (await driver.chat(ASK)).tokens == (await follower.chat(ASK)).tokens
-        server.close()
-        server = whole_only(base, port=server.server_port, keeps_connections=keeps_connections)
-        with pytest.raises(EndpointError) as refused:
-            await follower.chat(ASK)
-        assert refused.value.kind == "stale_weights"
-        assert managed(server) == []
-        reply = await driver.chat(ASK)
-        assert managed(server) == WHOLE
-        assert (reply.tokens.version, reply.attempts) == ("step-000001", 2)
-        await answers(driver, whole[0])
-        assert (await follower.chat(ASK)).tokens == reply.tokens
-    finally:
-        for one in (driver, follower, server):
-            one.close()
+    await driver.load(whole[0], "step-000001")
+    await follower.follow(driver.spec())
+    assert (await driver.chat(ASK)).tokens == (await follower.chat(ASK)).tokens
+    server.close()
+    server = whole_only(base, port=server.server_port, keeps_connections=keeps_connections)
+    with pytest.raises(EndpointError) as refused:
+        await follower.chat(ASK)
+    assert refused.value.kind == "stale_weights"
+    assert managed(server) == []
+    reply = await driver.chat(ASK)
+    assert managed(server) == WHOLE
+    assert (reply.tokens.version, reply.attempts) == ("step-000001", 2)
+    await answers(driver, whole[0])
+    assert (await follower.chat(ASK)).tokens == reply.tokens
 
 
 async def test_many_answers_over_kept_connections_ask_for_the_name_once(
@@ -326,20 +318,16 @@ async def test_many_answers_over_kept_connections_ask_for_the_name_once(
 ) -> None:
     server = whole_only(base, keeps_connections=True)
     policy = opened(server)
-    try:
-        await policy.load(whole[0], "step-000001")
-        server.unpaused.clear()
-        first = asyncio.gather(*[policy.chat(replace(ASK, seed=number)) for number in range(8)])
-        # each has a connection, as each may want one later
-        await wait_until_async(lambda: len(server.open) == 8, "eight connections")
-        server.unpaused.set()
-        await first
-        asked = len(server.managed)
-        await asyncio.gather(*[policy.chat(replace(ASK, seed=number)) for number in range(8)])
-        assert [path for path, _ in server.managed[asked:]] == []
-    finally:
-        policy.close()
-        server.close()
+    await policy.load(whole[0], "step-000001")
+    server.unpaused.clear()
+    first = asyncio.gather(*[policy.chat(replace(ASK, seed=number)) for number in range(8)])
+    # each has a connection, as each may want one later
+    await wait_until_async(lambda: len(server.open) == 8, "eight connections")
+    server.unpaused.set()
+    await first
+    asked = len(server.managed)
+    await asyncio.gather(*[policy.chat(replace(ASK, seed=number)) for number in range(8)])
+    assert [path for path, _ in server.managed[asked:]] == []
 
 
 async def test_other_weights_than_those_that_were_read_never_bear_their_name(
@@ -348,100 +336,74 @@ async def test_other_weights_than_those_that_were_read_never_bear_their_name(
     """A process that only goes by the name asks a server that is being put right, and was not."""
     server = whole_only(base)
     driver, follower = opened(server), opened(server)
-    try:
-        await driver.load(whole[0], "step-000001")
-        await follower.follow(driver.spec())
-        await follower.chat(ASK)
-        server.close()
-        server = whole_only(base, port=server.server_port)
-        server.swaps = base  # says 200, and stays as it was
-        for policy in (driver, follower, driver, follower):
-            with pytest.raises(EndpointError) as refused:
-                await policy.chat(ASK)
-            assert refused.value.kind == "stale_weights"
-        assert server.weight_version == "dreamgym-unproven"
-    finally:
-        for one in (driver, follower, server):
-            one.close()
+    await driver.load(whole[0], "step-000001")
+    await follower.follow(driver.spec())
+    await follower.chat(ASK)
+    server.close()
+    server = whole_only(base, port=server.server_port)
+    server.swaps = base  # says 200, and stays as it was
+    for policy in (driver, follower, driver, follower):
+        with pytest.raises(EndpointError) as refused:
+            await policy.chat(ASK)
+        assert refused.value.kind == "stale_weights"
+    assert server.weight_version == "dreamgym-unproven"
 
 
 async def test_a_server_that_says_no_name_takes_no_whole_model(base: Path, whole: list[Path]) -> None:
     server = whole_only(base)
     server.off |= {"weight_info"}
     policy = opened(server)
-    try:
-        with pytest.raises(EndpointError, match="does not report the name of its weights"):
-            await policy.load(whole[0], "step-000001")
-    finally:
-        policy.close()
-        server.close()
+    with pytest.raises(EndpointError, match="does not report the name of its weights"):
+        await policy.load(whole[0], "step-000001")
 
 
 async def test_a_server_started_anew_is_given_its_adapter_again(base: Path, with_adapter: list[Path]) -> None:
-    server = VllmDouble(base)
+    server = served(base)
     policy = opened(server)
-    try:
-        await policy.load(with_adapter[0], "step-000001")
-        before = await policy.chat(ASK)
-        server.close()
-        server = VllmDouble(base, port=server.server_port)
-        after = await policy.chat(ASK)
-        assert (after.tokens, after.attempts) == (before.tokens, 2)
-    finally:
-        policy.close()
-        server.close()
+    await policy.load(with_adapter[0], "step-000001")
+    before = await policy.chat(ASK)
+    server.close()
+    server = served(base, port=server.server_port)
+    after = await policy.chat(ASK)
+    assert (after.tokens, after.attempts) == (before.tokens, 2)
 
 
 async def test_a_lost_replica_is_asked_again_when_it_serves_what_all_were_started_with(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(endpoint, "_REST_S", 0.0)
-    servers = [VllmDouble(base), VllmDouble(base)]
+    servers = [served(base), served(base)]
     for server in servers:
         server.off = {"lora"}
     policy = opened(*servers)
-    try:
-        await asyncio.to_thread(policy.check)
-        for weights, asked_again in ((moved(base, tmp_path / "other", seed=1), False), (base, True)):
-            port = servers[1].server_port
-            servers[1].close()
-            for number in range(6):
-                await policy.chat(replace(ASK, group=str(number)))
-            servers[1] = VllmDouble(weights, port=port)
-            servers[1].off = {"lora"}
-            for number in range(6):
-                await policy.chat(replace(ASK, group=str(number)))
-            assert (chats_of(servers[1]) > 0) == asked_again
-    finally:
-        for one in (policy, *servers):
-            one.close()
+    await asyncio.to_thread(policy.check)
+    for weights, asked_again in ((moved(base, tmp_path / "other", seed=1), False), (base, True)):
+        port = servers[1].server_port
+        servers[1].close()
+        for number in range(6):
+            await policy.chat(replace(ASK, group=str(number)))
+        servers[1] = served(weights, port=port)
+        servers[1].off = {"lora"}
+        for number in range(6):
+            await policy.chat(replace(ASK, group=str(number)))
+        assert (chats_of(servers[1]) > 0) == asked_again
 
 
 async def test_behind_a_router_a_lost_replica_ends_it(base: Path, whole: list[Path]) -> None:
-    servers = [VllmDouble(base) for _ in range(3)]  # the first stands for the router
+    servers = [served(base) for _ in range(3)]  # the first stands for the router
     policy = opened(servers[0], replicas=tuple(server.url for server in servers[1:]))
-    try:
-        await policy.load(whole[0], "step-000001")
-        assert [managed(server) for server in servers] == [[], WHOLE, WHOLE]
-        servers[2].close()
-        with pytest.raises(EndpointError, match="step-000002 is not served everywhere"):
-            await policy.load(whole[1], "step-000002")
-    finally:
-        policy.close()
-        for server in servers[:2]:
-            server.close()
+    await policy.load(whole[0], "step-000001")
+    assert [managed(server) for server in servers] == [[], WHOLE, WHOLE]
+    servers[2].close()
+    with pytest.raises(EndpointError, match="step-000002 is not served everywhere"):
+        await policy.load(whole[1], "step-000002")
 
 
 def test_replicas_with_different_weights_are_found_at_the_start(base: Path, tmp_path: Path) -> None:
-    servers = [VllmDouble(base), VllmDouble(small(tmp_path / "other", seed=4))]
+    servers = [served(base), served(small(tmp_path / "other", seed=4))]
     policy = opened(*servers)
-    try:
-        with pytest.raises(UserError, match="serve 'policy-v0' with different weights"):
-            policy.check()
-    finally:
-        policy.close()
-        for server in servers:
-            server.close()
+    with pytest.raises(UserError, match="serve 'policy-v0' with different weights"):
+        policy.check()
 
 
 async def test_answers_under_way_end_with_the_weights_that_they_began_with(

@@ -6,7 +6,7 @@ pytest.importorskip("torch", reason="the extra train is not installed")
 import torch
 
 from dreamgym_kit.adapters.models.kv_cache import CacheRows, Places, RowShape
-from dreamgym_kit.adapters.models.local_network import Qwen3Network
+from dreamgym_kit.adapters.models.local_network import Network
 from dreamgym_kit.recipes.nano.episodes import record, work
 from dreamgym_kit.recipes.nano.score import play
 from dreamgym_kit.recipes.nano.start import new_model
@@ -14,7 +14,7 @@ from dreamgym_kit.recipes.nano.tokens import Stream, build_tokenizer
 
 stream = Stream(build_tokenizer())
 model: Any = new_model(stream.tokenizer, seed=1).double()  # so that no rounding turns a token
-network = Qwen3Network(model)
+network = Network(model)
 
 
 class _Recital:

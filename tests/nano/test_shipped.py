@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="the extra train is not installed")
 
 from dreamgym_kit.adapters.models.folders import load_model, load_tokenizer
-from dreamgym_kit.adapters.models.local_network import Qwen3Network
+from dreamgym_kit.adapters.models.local_network import Network
 from dreamgym_kit.recipes.desk.cases import FAMILIES
 from dreamgym_kit.recipes.nano.build import MANIFEST, WEIGHTS, card
 from dreamgym_kit.recipes.nano.episodes import TOOL_ARGS
@@ -21,8 +21,8 @@ from dreamgym_kit.recipes.nano.tokens import Stream, build_tokenizer
 MADE: dict[str, Any] = json.loads((WEIGHTS / MANIFEST).read_text(encoding="utf-8"))
 
 
-def shipped() -> tuple[Qwen3Network, Stream]:
-    return Qwen3Network(load_model(WEIGHTS)), Stream(load_tokenizer(WEIGHTS))
+def shipped() -> tuple[Network, Stream]:
+    return Network(load_model(WEIGHTS)), Stream(load_tokenizer(WEIGHTS))
 
 
 def test_the_manifest_belongs_to_these_weights_and_the_card_to_the_manifest() -> None:

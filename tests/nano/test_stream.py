@@ -1,29 +1,14 @@
 import json
-import random
-from pathlib import Path
 from typing import Any
 
 import pytest
 from each_row import each_row
-from langchain_core.messages import AIMessage, ToolMessage
-from langchain_core.runnables.config import ensure_config
-from pydantic import Field
 
 pytest.importorskip("transformers", reason="the extra train is not installed")
 
-from dreamgym_kit.adapters.langgraph.run.api import record as record_graph
-from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.recipes.desk.agent import ScriptedDeskModel
-from dreamgym_kit.recipes.desk.cases import TRAIN_SEEDS, make_case
-from dreamgym_kit.recipes.desk.environment import TENANT
-from dreamgym_kit.recipes.desk.graph import graph
 from dreamgym_kit.recipes.desk.policy import Habits, ScriptCall, ScriptTurn
-from dreamgym_kit.recipes.desk.record import SETTINGS_FILE
-from dreamgym_kit.recipes.desk.tasks import task_record
-from dreamgym_kit.recipes.nano.episodes import CallResult, Exchange, Mix, Worked, draw_habits, record, work
+from dreamgym_kit.recipes.nano.episodes import CallResult, Exchange, Worked, record
 from dreamgym_kit.recipes.nano.tokens import END, Stream, build_tokenizer, said_text
-from dreamgym_kit.rollout.tasks import task_from_record
-from dreamgym_kit.settings.load import load_settings
 
 tokenizer: Any = build_tokenizer()
 stream = Stream(tokenizer)
@@ -127,53 +112,3 @@ def test_only_what_the_agent_says_is_marked() -> None:
     row = stream.row(worked)
     said = tokenizer.decode([token for token, mine in zip(row.ids, row.sampled, strict=True) if mine])
     assert said == said_text(turn) + "Gone." + END
-
-
-class ListeningDeskModelDouble(ScriptedDeskModel):
-    """The scripted model, with habits drawn by the world, that keeps what it was sent and what it said."""
-
-    heard: dict[str, tuple[int, list[Any]]] = Field(default_factory=dict)
-
-    def _generate(self, messages: list[Any], *args: Any, **kwargs: Any) -> Any:
-        tenant = str(ensure_config()["configurable"][TENANT])
-        seed = int(tenant.split("-")[1])
-        habits = habits_of(seed)
-        script = ScriptedDeskModel(variant=habits.kind, fixed=habits.looks_first, seed=seed)
-        result = script._generate(messages, *args, **kwargs)
-        self.heard[tenant] = seed, [*messages, result.generations[0].message]
-        return result
-
-
-def habits_of(seed: int) -> Habits:
-    return draw_habits(Mix(), random.Random(seed), seed)
-
-
-def worked_in_the_graph(seed: int, messages: list[Any]) -> Worked:
-    """Read an episode off the messages that the graph sent to its model."""
-    told = {each.tool_call_id: each for each in messages if isinstance(each, ToolMessage)}
-    exchanges = []
-    for message in messages:
-        if isinstance(message, AIMessage) and message.tool_calls:
-            uses = tuple(ScriptCall(call["name"], call["args"]) for call in message.tool_calls)
-            answers = [told[call["id"] or ""] for call in message.tool_calls]
-            texts = tuple(CallResult(str(each.text), each.status == "error") for each in answers)
-            exchanges.append(Exchange(ScriptTurn(uses, str(message.text)), texts))
-    case = make_case(seed)
-    last = str(messages[-1].text)
-    return Worked(seed, case.family, case.text, habits_of(seed), tuple(exchanges), last, False)
-
-
-@pytest.mark.slow
-def test_recording_through_the_real_graph_gives_the_same_tokens_as_working_directly(tmp_path: Path) -> None:
-    seeds = list(TRAIN_SEEDS[: 36 * 7 : 7])
-    tasks = [task_from_record(task_record(f"t{seed}", seed), source="here") for seed in seeds]
-    settings = load_settings(file=SETTINGS_FILE, environ={}).with_overrides({"simulate.repeats": 1})
-    model = ListeningDeskModelDouble()
-    done = record_graph(
-        graph(model), tasks, settings=settings, buffer=MemoryStore(), run_dir=tmp_path / "run"
-    )
-    assert done.totals.total == len(seeds)
-    assert len(model.heard) == len(seeds)
-    for seed, messages in model.heard.values():
-        direct = work(seed, habits_of(seed))
-        assert stream.row(worked_in_the_graph(seed, messages)).ids == stream.row(direct).ids

@@ -10,7 +10,7 @@ from dreamgym_kit.adapters.langgraph.run.request import RunRequest
 from dreamgym_kit.adapters.langgraph.training.rollouts import open_rollouts
 from dreamgym_kit.adapters.models.folders import load_model, load_tokenizer
 from dreamgym_kit.adapters.models.local import open_local
-from dreamgym_kit.adapters.models.local_network import Qwen3Network
+from dreamgym_kit.adapters.models.local_network import Network
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.interfaces import Group
 from dreamgym_kit.recipes.desk.graph import graph
@@ -52,7 +52,7 @@ async def played_in_the_graph(directory: Path) -> list[Group]:
 async def test_the_real_graph_and_the_lockstep_play_say_the_same_tokens(tmp_path: Path) -> None:
     groups = await played_in_the_graph(tmp_path / "rollouts")
     stream = Stream(load_tokenizer(WEIGHTS))
-    played = play(Qwen3Network(load_model(WEIGHTS)), stream, WORLDS, temperature=0)
+    played = play(Network(load_model(WEIGHTS)), stream, WORLDS, temperature=0)
     assert len(groups) == len(played) == len(WORLDS)
     for group, direct in zip(groups, played, strict=True):
         [rollout] = group.rollouts

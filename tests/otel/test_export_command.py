@@ -45,12 +45,6 @@ def test_a_run_goes_to_a_file_that_can_be_imported_again(
     )
 
 
-def test_a_run_goes_to_an_endpoint(write_run: Write, episode: Episode, collector: Any) -> None:
-    done = kit("export", write_run([episode]), "-o", f"otel:{collector.url}")
-    assert (done.returncode, done.stdout) == (0, f" {collector.url}/v1/traces  1 trace, 6 spans\n")
-    assert len(collector.spans()) == 6
-
-
 def test_a_missing_extra_is_said_with_what_to_install(
     write_run: Write, episode: Episode, tmp_path: Path
 ) -> None:

@@ -5,7 +5,6 @@ import gzip
 import json
 import re
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 
@@ -14,11 +13,6 @@ def blocks(html: str) -> tuple[Any, Any]:
     found = re.findall(r'<script type="application/json" id="([\w-]+)">(.*?)</script>', html, re.DOTALL)
     assert [name for name, _ in found] == ["data-report", "data-episodes"]
     return json.loads(found[0][1]), json.loads(found[1][1])
-
-
-def report_of(html: str) -> Any:
-    """The first one, its fields as attributes."""
-    return json.loads(json.dumps(blocks(html)[0]), object_hook=lambda fields: SimpleNamespace(**fields))
 
 
 def unpacked(html: str) -> Sequence[Any]:

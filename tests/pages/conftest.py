@@ -21,6 +21,10 @@ FLAGS = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
 PATIENCE_MS = 120_000
+CUT = """[...document.querySelectorAll('figure svg text')].filter((text) => {
+  const mine = text.getBoundingClientRect(), whole = text.ownerSVGElement.getBoundingClientRect();
+  return mine.left < whole.left - 0.5 || mine.right > whole.right + 0.5;
+}).map((text) => text.textContent)"""
 
 
 @dataclass
@@ -66,6 +70,21 @@ class Shown:
         """Nothing was asked of the network, and the console is empty."""
         assert self.requests == []
         assert self.console == []
+
+    def flaws(self) -> list[str]:
+        """What nobody may meet: violations found by axe-core, cut words, sideways scrolling, other files."""
+        axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
+        self.ask("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+        found = axe.Axe().run(self.page).response["violations"]
+        flaws = [
+            f"{one['impact']} {one['id']}: {[node['html'][:160] for node in one['nodes']]}" for one in found
+        ]
+        cut = self.ask(CUT)
+        flaws += [f"cut off: {cut}"] * bool(cut)
+        flaws += ["scrolls sideways"] * self.ask("document.documentElement.scrollWidth > innerWidth")
+        return flaws + ["foreign"] * self.ask(
+            "document.querySelector('img, iframe, link, script[src]') !== null"
+        )
 
 
 Opener = Callable[..., Shown]

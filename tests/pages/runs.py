@@ -22,22 +22,10 @@ from dreamgym_kit.types import (
 )
 
 BEGUN = 1_795_271_485.0
-WORDS = [
-    "order",
-    "chair",
-    "kettle",
-    "refund",
-    "arrived",
-    "broken",
-    "twice",
-    "please",
-    "cancel",
-    "address",
-    "ticket",
-    "gold",
-    "parcel",
-    "phone",
-]
+WORDS = (
+    *("order", "chair", "kettle", "refund", "arrived", "broken", "twice", "please", "cancel", "address"),
+    *("ticket", "gold", "parcel", "phone"),
+)
 MATTERS: dict[str, Any] = {"mode": "dream", "graph": "desk", "n": 4, "seed": 0}
 
 
@@ -144,25 +132,11 @@ def small_run() -> list[Episode]:
         confidence=0.0,
         why="no recording of track_parcel answers this",
     )
+    ended: dict[str, Any] = {"transitions": (order, unknown), "reason": "abstained", "stop": "abstained"}
     return [
         double_refund(),
         episode("refund-1", 2, transitions=(call(1, "get_payment", {"payment_id": "P1"}, "captured"),)),
-        episode(
-            "where-2",
-            1,
-            Verdict.INCONCLUSIVE,
-            transitions=(order, unknown),
-            reason="abstained",
-            stop="abstained",
-        ),
-        episode(
-            "where-2",
-            2,
-            Verdict.INCONCLUSIVE,
-            transitions=(order, unknown),
-            reason="abstained",
-            stop="abstained",
-        ),
+        *(episode("where-2", repeat, Verdict.INCONCLUSIVE, **ended) for repeat in (1, 2)),
     ]
 
 

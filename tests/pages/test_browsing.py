@@ -254,10 +254,10 @@ def test_edge_runs_are_drawn(open_page: Opener) -> None:
 
 def test_data_of_another_schema_is_a_sentence(open_page: Opener, tmp_path: Path) -> None:
     html = page_of(RunDirectory.open(run_directory(tmp_path / "r", small_run())), place="r").html
-    (tmp_path / "new.html").write_text(html.replace('{"schema":2,', '{"schema":3,', 1), "utf-8")
+    (tmp_path / "new.html").write_text(html.replace('{"schema":3,', '{"schema":4,', 1), "utf-8")
     shown = open_page(tmp_path / "new.html")
     assert shown.text("h1") == "This page holds data that it cannot show."
-    assert blocks(html)[0]["schema"] == 2
+    assert blocks(html)[0]["schema"] == 3
 
 
 def test_without_javascript_the_page_says_where_the_figures_are(chromium: object, tmp_path: Path) -> None:

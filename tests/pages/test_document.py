@@ -112,7 +112,7 @@ def test_the_script_builds_no_markup_and_asks_nobody() -> None:
 def test_what_is_long_is_cut_and_all_episodes_stay_in_their_order(tmp_path: Path) -> None:
     long = episode("x" * 300, transitions=(call(1, "read", {}, "y" * 10_000_000),))
     html = html_of(run_directory(tmp_path, [long, *reversed(list(many(170)))]))
-    assert [one["id"] for one in unpacked(html)] == [one["id"] for one in blocks(html)[0]["episodes"]]
+    assert [one["id"] for one in unpacked(html)] == [one["id"] for one in blocks(html)[0]["report"]["list"]]
     assert len(html) < 1_500_000
 
 

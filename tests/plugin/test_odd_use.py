@@ -135,55 +135,6 @@ def test_a_run_while_another_is_on_is_told_so_and_does_the_other_no_harm(project
     assert touched() == []
 
 
-def test_an_answer_that_cannot_be_asked_so_is_the_tests_mistake_and_no_tools_failure(
-    project, run, touched
-) -> None:
-    project.makepyfile(
-        test_orders="""
-        from agent import graph
-
-        def test_wrong(dream):
-            dream.run(graph, "cancel o1", mocks={"get_order": lambda id: {}, "cancel_order": "ok"})
-        """
-    )
-    said = run()
-    said.assert_outcomes(failed=1)
-    said.stdout.fnmatch_lines(
-        ["mocks: the function for 'get_order' does not take get_order(order_id='o1'): missing *'id'"]
-    )
-
-
-def test_an_answer_may_be_async(project, run, touched) -> None:
-    project.makepyfile(
-        test_orders="""
-        from agent import graph
-
-        async def get_order(order_id):
-            return {"id": order_id}
-
-        def test_awaited(dream):
-            episode = dream.run(graph, "cancel o1", mocks={"get_order": get_order, "cancel_order": "ok"})
-            assert episode.calls[0].answer == {"id": "o1"}
-        """
-    )
-    run().assert_outcomes(passed=1)
-
-
-def test_what_nobody_can_say_to_an_agent_is_told_in_one_line(project, run, touched) -> None:
-    project.makepyfile(
-        test_orders="""
-        import pytest
-        from agent import graph
-
-        @pytest.mark.parametrize("said", [None, 5, b"x"])
-        def test_wrong(dream, said):
-            with pytest.raises(pytest.fail.Exception, match="pass a text, a list of messages"):
-                dream.run(graph, said)
-        """
-    )
-    run().assert_outcomes(passed=3)
-
-
 def test_what_tools_take_is_known_from_the_graph(project, run, touched) -> None:
     project.makepyfile(
         test_orders="""
@@ -238,16 +189,32 @@ def test_a_cassette_that_is_no_file_is_named(project, run, touched) -> None:
     assert touched() == []
 
 
-def test_a_cassette_without_a_name_is_refused(project, run, touched) -> None:
+def test_mocks_may_be_async_and_what_is_no_answer_or_request_is_the_tests_mistake(
+    project, run, touched
+) -> None:
     project.makepyfile(
         test_orders="""
         import pytest
         from agent import graph
 
-        @pytest.mark.dream(cassette="")
-        def test_one(dream): ...
+        async def get_order(order_id):
+            return {"id": order_id}
+
+        def test_awaited(dream):
+            episode = dream.run(graph, "cancel o1", mocks={"get_order": get_order, "cancel_order": "ok"})
+            assert episode.calls[0].answer == {"id": "o1"}
+
+        def test_wrong(dream):
+            dream.run(graph, "cancel o1", mocks={"get_order": lambda id: {}, "cancel_order": "ok"})
+
+        @pytest.mark.parametrize("said", [None, 5, b"x"])
+        def test_no_request(dream, said):
+            with pytest.raises(pytest.fail.Exception, match="pass a text, a list of messages"):
+                dream.run(graph, said)
         """
     )
     said = run()
-    said.assert_outcomes(errors=1)
-    said.stdout.fnmatch_lines(["*cassette: '' is not a file name. Name a file, such as refunds.jsonl."])
+    said.assert_outcomes(passed=4, failed=1)
+    said.stdout.fnmatch_lines(
+        ["mocks: the function for 'get_order' does not take get_order(order_id='o1'): missing *'id'"]
+    )

@@ -84,19 +84,16 @@ def silence(project) -> None:
     )
 
 
-def test_a_recorded_model_is_not_asked_again(project, run) -> None:
-    write(project)
-    run("--dream-record=once").assert_outcomes(passed=1)
-    silence(project)
-    run().assert_outcomes(passed=1)
+ASYNC = {"run": "await dream.arun", "begin": "async ", "mark": "@pytest.mark.asyncio"}
 
 
-@pytest.mark.slow
-def test_a_recorded_model_is_not_asked_again_in_async_tests(project, run) -> None:
-    write(project, run="await dream.arun", begin="async ", mark="@pytest.mark.asyncio")
-    run("-p", "pytest_asyncio.plugin", "--dream-record=once").assert_outcomes(passed=1)
+@pytest.mark.parametrize("form", [{}, pytest.param(ASYNC, marks=pytest.mark.slow)], ids=["sync", "async"])
+def test_a_recorded_model_is_not_asked_again(project, run, form) -> None:
+    write(project, **form)
+    loops = ("-p", "pytest_asyncio.plugin") if form else ()
+    run(*loops, "--dream-record=once").assert_outcomes(passed=1)
     silence(project)
-    run("-p", "pytest_asyncio.plugin").assert_outcomes(passed=1)
+    run(*loops).assert_outcomes(passed=1)
 
 
 def test_a_stream_is_kept_whole_and_played(project, run) -> None:

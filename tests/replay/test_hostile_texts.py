@@ -7,7 +7,6 @@ import pytest
 from bench.hostile import matchers, texts
 from each_row import each_row
 
-from dreamgym_kit.adapters.models.local import parse_answer
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.replay.redaction import PRESETS, Redactor, parse_rules
@@ -58,12 +57,3 @@ def test_brackets_in_texts_do_not_count_as_depth(text: str) -> None:
     except NotSerializable:
         return
     assert found[0] == "[" * 300
-
-
-def test_calls_are_read_from_an_answer_with_and_without_an_end() -> None:
-    one = '<tool_call>\n{"name": "get", "arguments": {"a": 1}}\n</tool_call>'
-    said = parse_answer(f"Let me look.\n{one}\n{one} done", "t")
-    assert said.content == "Let me look.\ndone"
-    assert [call.name for call in said.calls] == ["get", "get"]
-    assert parse_answer(f"{one}<tool_call>", "t").calls == ()
-    assert parse_answer("<tool_call>" + " " * 1000, "t").content.startswith("<tool_call>")

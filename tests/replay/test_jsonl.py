@@ -69,13 +69,6 @@ def test_every_usual_form_of_text_file_is_read(tmp_path: Path, data: bytes, step
     assert (report.problems, found) == ((), steps)
 
 
-def test_a_half_written_last_line_is_named_and_the_rest_kept(tmp_path: Path) -> None:
-    whole = line(1) + line(2)
-    for cut in range(len(line(1)) + 1, len(whole) - 1, 7):
-        report, steps = imported(tmp_path / "rows.jsonl", whole[:cut])
-        assert (steps, report.unread) == ([1], 1)
-
-
 def test_utf_16_is_named_once_with_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     report, _ = imported(path, (line(1) * 50).decode().encode("utf-16"))

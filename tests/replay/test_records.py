@@ -98,45 +98,20 @@ def test_fields_with_a_default_may_be_left_out_and_the_id_too() -> None:
     assert transition_from_record(short).id == ROW["id"]
 
 
-@each_row("field", ["schema", "effect", "episode", "step", "call", "answer"])
-def test_a_missing_field_is_named(field: str) -> None:
-    with pytest.raises(NotSerializable, match=f"^{field}: missing$"):
-        transition_from_record({key: value for key, value in ROW.items() if key != field})
-
-
 @each_row(
     ("change", "message"),
     [
-        ({"step": "1"}, "step: expected a whole number, got '1'"),
-        ({"step": True}, "step: expected a whole number, got true"),
         ({"step": 0}, "step: expected a whole number >= 1, got 0"),
-        ({"effect": "reed"}, "effect: 'reed'; did you mean 'read'?"),
-        ({"world": "shop"}, "world: expected an object, got 'shop'"),
-        ({"world": {"seed": 1}}, "world.name: missing"),
         ({"elapsed_s": 10**400}, "elapsed_s: number out of range, got a very large number"),
-        ({"elapsed_s": "1"}, "elapsed_s: expected a number, got '1'"),
-        ({"call": {"tool": "a", "args": [1]}}, "call.args: expected an object, got a list"),
-        ({"call": {"args": {}}}, "call.tool: missing"),
         ({"answer": {"content": 1}}, "answer.provenance: missing"),
-        (
-            {"answer": {"provenance": "real", "support": 2}},
-            "answer.support: expected a number <= 1.0, got 2",
-        ),
-        ({"answer": {"provenance": "real", "cites": ["a", 1]}}, "answer.cites[1]: expected text, got 1"),
         ({"world": {"name": "a", "sed": 1}}, "world.sed: no such field; did you mean 'seed'?"),
         ({"schema": 0}, "schema: there is no schema 0; known: 1 to 1"),
-        ({"schema": 2, "mood": 1}, "schema: 2 is newer than 1, the newest here; update dreamgym-kit"),
     ],
 )
 def test_a_wrong_field_is_named_with_what_was_expected(change: dict[str, object], message: str) -> None:
     with pytest.raises(NotSerializable) as caught:
         transition_from_record({**ROW, **change})
     assert str(caught.value) == message
-
-
-def test_an_unknown_field_is_refused_and_cannot_break_the_message_into_lines() -> None:
-    with pytest.raises(NotSerializable, match=r"^'a\\nb': no such field; known: schema, id, call"):
-        transition_from_record({**ROW, "a\nb": 1})
 
 
 def test_an_edited_row_that_kept_its_id_is_refused_and_says_what_to_do() -> None:
@@ -147,12 +122,6 @@ def test_an_edited_row_that_kept_its_id_is_refused_and_says_what_to_do() -> None
         transition_from_record(edited)
     del edited["id"]
     assert transition_from_record(edited).step == 2
-
-
-@each_row("record", [None, [], "text", 3])
-def test_what_is_no_object_is_refused(record: object) -> None:
-    with pytest.raises(NotSerializable, match="a transition: expected an object"):
-        transition_from_record(record)
 
 
 @each_row(

@@ -2,20 +2,12 @@
 
 from dataclasses import replace
 
+from pages.runs import call, episode
+
 from dreamgym_kit.report.comparing import Comparison, compared, render_comparison
 from dreamgym_kit.report.summary import RunMetrics, summarize
 from dreamgym_kit.trust.comparison import Conclusion
-from dreamgym_kit.types import (
-    Answer,
-    Call,
-    Effect,
-    Environment,
-    Episode,
-    Finding,
-    Source,
-    Transition,
-    Verdict,
-)
+from dreamgym_kit.types import Effect, Finding, Verdict
 
 VERDICTS = {".": Verdict.PASSED, "x": Verdict.FAILED, "-": Verdict.INCONCLUSIVE}
 LOOP = Finding("loop", "ran in circles", (1,))
@@ -27,20 +19,10 @@ def run(
     episodes = []
     for task, signs in marks.items():
         for repeat, sign in enumerate(signs, start=1):
-            steps = tuple(
-                Transition(
-                    Call("refund", {"n": number}),
-                    Answer("x", Source.RECORDED),
-                    Effect.DESTRUCTIVE,
-                    "e",
-                    number,
-                )
-                for number in range(1, calls + 1)
-            )
+            refund = Effect.DESTRUCTIVE
+            steps = tuple(call(number + 1, "refund", {"n": number}, effect=refund) for number in range(calls))
             more = {"transitions": steps, "findings": findings, "cost_usd": 0.5 * calls}
-            episodes.append(
-                Episode(f"{task}.{repeat}", task, repeat, Environment(), VERDICTS[sign], "because", **more)
-            )
+            episodes.append(episode(task, repeat, VERDICTS[sign], reason="because", **more))
     return summarize(episodes, {"matters": {"mode": "dream", "seed": seed}})
 
 

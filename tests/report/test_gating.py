@@ -6,6 +6,8 @@ from xml.etree import ElementTree
 
 import pytest
 from each_row import each_row
+from pages import runs
+from pages.runs import call
 
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.report.documents import code, junit, markdown, plain
@@ -13,31 +15,17 @@ from dreamgym_kit.report.gate_rules import gate_from_record, gate_to_record, unm
 from dreamgym_kit.report.summary import RunMetrics, summarize
 from dreamgym_kit.report.terminal import render_run
 from dreamgym_kit.settings.schema import NO_GATE, GateSettings
-from dreamgym_kit.types import (
-    Answer,
-    Call,
-    Effect,
-    Environment,
-    Episode,
-    Finding,
-    Source,
-    Transition,
-    Verdict,
-)
+from dreamgym_kit.types import Effect, Episode, Finding, Verdict
 
 HOSTILE = "<img src=x onerror=alert(1)> | @all `a` [x](http://e.vil) \x1b[31m\x00 #12 ]]>"
 REPEATED = Finding("repeated_write", "refund_payment P1 called twice", (2, 3), "critical")
 FAILED = Finding("detector_failed", "the detector big failed: KeyError")
 
 
-def step(number: int, tool: str, effect: Effect = Effect.DESTRUCTIVE) -> Transition:
-    return Transition(Call(tool, {}), Answer("x", Source.RECORDED), effect, "e", number)
-
-
 def episode(task: str, *tools: str, verdict: Verdict = Verdict.PASSED, **more: object) -> Episode:
-    steps = tuple(step(number, tool) for number, tool in enumerate(tools, start=1))
-    more = {"reason": "checked", "elapsed_s": 1.5, "cost_usd": 0.25} | more
-    return Episode(f"{task}.1", task, 1, Environment(), verdict, transitions=steps, **more)
+    steps = tuple(call(at, tool, {}, effect=Effect.DESTRUCTIVE) for at, tool in enumerate(tools, start=1))
+    more = {"reason": "checked", "elapsed_s": 1.5, "cost_usd": 0.25, "transitions": steps} | more
+    return runs.episode(task, 1, verdict, **more)
 
 
 def run(gate: GateSettings | None = None, *more: Episode, **facts: object) -> RunMetrics:
@@ -340,15 +328,6 @@ def test_a_killed_run_is_not_judged_by_the_few_episodes_that_ended() -> None:
     assert summary.headline == ("INCONCLUSIVE (unfinished)  2 passed, 0 failed, 0 inconclusive, 0 errors")
     broken = [rule.key for rule in killed(GateSettings(min_pass_rate=0.9)).rules() if not rule.passed]
     assert broken == ["episodes"]
-
-
-@each_row("verdict", list(Verdict))
-def test_markdown_and_terminal_begin_with_the_same_verdict(verdict: Verdict) -> None:
-    gate = {"mode": "dream", "gate": gate_to_record(GateSettings())}
-    summary = summarize([episode("one", verdict=verdict, reason="why")], gate)
-    assert summary.verdict is verdict
-    assert render_run(summary).startswith(f"{verdict.upper()}  ")
-    assert markdown(summary, str).startswith(f"## {verdict.upper()} ")
 
 
 @each_row(

@@ -165,18 +165,6 @@ def test_tools_and_findings_name_effect_and_place() -> None:
     assert finding_list(run()) == " ! refunded twice: 176.00 of 88.00\n   repeated write: refund-03.2 step 2"
 
 
-def test_a_clean_run_passes_and_an_empty_one_does_not() -> None:
-    assert render_run(summarize([fine("a")], {})).startswith("PASSED  1 passed, 0 failed")
-    assert render_run(summarize([], {})).startswith("INCONCLUSIVE  0 passed")
-
-
-def test_tasks_that_fail_pass_only_a_gate_that_allows_it() -> None:
-    failed = replace(fine("b"), verdict=Verdict.FAILED, reason="no")
-    assert render_run(summarize([fine("a"), failed], {})).startswith("FAILED  1 passed, 1 failed")
-    asked = {"gate": {"min_pass_rate": 0.5}}
-    assert render_run(summarize([fine("a"), failed], asked)).startswith("PASSED  1 passed, 1 failed")
-
-
 def test_without_colour_the_words_are_the_same() -> None:
     coloured = render_run(run(), paint=Paint(color=True))
     assert coloured != render_run(run())

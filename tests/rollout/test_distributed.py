@@ -144,14 +144,6 @@ def test_a_worker_that_was_given_up_makes_no_real_call_any_more() -> None:
     assert budget.calls == 1
 
 
-def test_where_the_driver_is_silent_no_call_is_let_through() -> None:
-    def silent(_: bytes) -> bytes:
-        raise ConnectionError("the driver has not answered for 60 s")
-
-    with pytest.raises(WorkerDetached):
-        RemoteBudget(silent, calls=3, usd=None).before_call(Call("pay", {}), ToolSpec("pay", Effect.WRITE))
-
-
 @pytest.mark.slow
 async def test_a_worker_leaves_a_polite_kill_of_all_processes_to_the_driver(host: Processes) -> None:
     worker = await started(host)
@@ -361,30 +353,18 @@ def test_a_worker_ends_with_its_driver_however_that_ends(folder: str) -> None:
                     one.kill()
 
 
-async def test_a_worker_that_is_asked_what_it_does_not_know_says_so() -> None:
-    answers: queue.Queue[bytes] = queue.Queue()
-    worker = EpisodeWorker(answers.put)
-    serving = threading.Thread(target=worker.run, daemon=True)
-    serving.start()
-    for number, message in enumerate((request("nonsense"), request("episode"), b"not json")):
-        worker.take(framed(REQUEST, number, message))
-        kind, answered, told = unframed(await asyncio.to_thread(answers.get, timeout=60))
-        assert (kind, answered) == (RESULT, number)
-        assert read(told)["error"]
-    worker.stop()
-    serving.join(60)
-    assert not serving.is_alive()
-
-
-async def test_a_worker_whose_task_is_cancelled_says_so() -> None:
+async def test_a_worker_says_what_it_cannot_do_and_that_its_task_was_cancelled() -> None:
     """By code of the agent's that cancels every task it finds, perhaps before it began."""
     answers: queue.Queue[bytes] = queue.Queue()
     worker = EpisodeWorker(answers.put)
     serving = threading.Thread(target=worker.run, daemon=True)
     serving.start()
-    spec = WorkerSpec("contracts.engine_acts:cancels_all")
-    worker.take(framed(REQUEST, 1, open_request(spec)))
-    _, _, told = unframed(await asyncio.to_thread(answers.get, timeout=60))
+    cancels = open_request(WorkerSpec("contracts.engine_acts:cancels_all"))
+    for number, message in enumerate((request("nonsense"), request("episode"), b"not json", cancels)):
+        worker.take(framed(REQUEST, number, message))
+        kind, answered, told = unframed(await asyncio.to_thread(answers.get, timeout=60))
+        assert (kind, answered) == (RESULT, number)
+        assert read(told)["error"]
     assert read(told)["error"] == "its task in the worker was cancelled"
 
 

@@ -93,8 +93,6 @@ def test_blank_lines_and_windows_line_ends_are_fine(path: Path) -> None:
         ("[1]", "expected an object with an id and an input, got a list"),
         ('{"input": "x"}', "id: missing"),
         ('{"id": "b"}', "input: missing"),
-        ('{"id": 7, "input": "x"}', "id: expected text, got 7"),
-        ('{"id": " ", "input": "x"}', "id: is empty"),
         ('{"id": "b", "input": ["x"]}', "input: expected text or an object (the graph's state), got a list"),
         ('{"id": "b", "input": ""}', "input: is empty"),
         ('{"id": "a", "input": "x"}', "id: 'a' is also the id of line 1"),
@@ -105,14 +103,9 @@ def test_blank_lines_and_windows_line_ends_are_fine(path: Path) -> None:
         (more('"world": "a:9223372036854775808"'),
          "world: a variant must be 0 to 2**63 - 1, got a very large number"),
         (more('"environment": "a", "world": "a"'), "environment: given twice, also as 'world'"),
-        (more('"expect": []'), "expect: expected an object, got a list"),
         (more('"expect": {"cals": []}'), "expect.cals: no such field; did you mean 'calls'?"),
-        (more('"expect": {"calls": "a"}'), "expect.calls: expected a list, got 'a'"),
         (more('"expect": {"max": {"a": -1}}'), "expect.max.a: expected a whole number >= 0, got -1"),
-        (more('"replies": "yes"'), "replies: expected a list, got 'yes'"),
         (more('"id": "c"'), "not JSON: key 'id' stands twice in one object"),
-        (more('"meta": {"n": NaN}'), "not JSON: NaN is not JSON"),
-        (more('"meta": ' + "[" * 10_000 + "]" * 10_000), "not JSON: nested deeper than 200"),
     ],
 )  # fmt: skip
 def test_a_wrong_line_is_named_with_its_field(path: Path, line: str, problem: str) -> None:
@@ -120,19 +113,6 @@ def test_a_wrong_line_is_named_with_its_field(path: Path, line: str, problem: st
     end = "" if problem.endswith("?") else "."
     form = " Write each task as one JSON object on its own line." if problem.startswith("not JSON") else ""
     assert refusal(path) == f"FILE:2: {problem}{end} Nothing was run.{form}"
-
-
-@each_row(
-    ("line", "problem"),
-    [
-        (more('"wrld": "a"'), "wrld: no such field; did you mean 'world'?"),
-        (more('"split": "heldout"'), "split: 'heldout'; did you mean 'held_out'?"),
-        (more('"world": {"nam": "a"}'), "world.nam: no such field; did you mean 'name'?"),
-    ],
-)
-def test_the_nearest_known_name_is_suggested(path: Path, line: str, problem: str) -> None:
-    path.write_text(GOOD + line + "\n")
-    assert refusal(path) == f"FILE:2: {problem} Nothing was run."
 
 
 def test_all_problems_of_a_file_are_named_at_once(path: Path) -> None:
@@ -157,7 +137,6 @@ def test_twenty_problems_are_enough(path: Path) -> None:
     ("content", "message"),
     [
         (b"", "FILE: has no task; write one JSON object per line with an id and an input."),
-        (b"\n \n", "FILE: has no task; write one JSON object per line with an id and an input."),
         (b"\xef\xbb\xbf" + GOOD.encode(),
          "FILE:1: starts with a UTF-8 byte-order mark; save it as UTF-8 without one."),
         (GOOD.encode("utf-16"),

@@ -1,7 +1,9 @@
 """Writing settings: what is written reads back the same, and a graph's texts cannot add a key."""
 
 import string
+from dataclasses import is_dataclass
 from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 from each_row import each_row
@@ -10,25 +12,17 @@ from hypothesis import settings as profile
 from hypothesis import strategies as st
 
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.settings.load import parse_settings
+from dreamgym_kit.settings.load import environment_names, parse_settings
 from dreamgym_kit.settings.read import sections
 from dreamgym_kit.settings.render import render_reference, render_settings
 from dreamgym_kit.settings.schema import (
-    FAULT_KINDS,
-    BudgetSettings,
-    ExperienceSettings,
-    FaultSettings,
-    FindingsSettings,
-    FunctionSettings,
-    GateSettings,
     GuardSettings,
-    Limits,
-    ModelSettings,
-    NodeSettings,
+    Key,
     Settings,
-    SimulateSettings,
     ToolSettings,
     declared,
+    kind_of,
+    without_none,
 )
 from dreamgym_kit.settings.secrets import looks_secret
 from dreamgym_kit.types import Effect, ToolSpec
@@ -37,85 +31,45 @@ text = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12
 ).filter(lambda value: bool(value.strip()) and not looks_secret(value))
 reference = st.builds("{}:{}".format, st.text(string.ascii_letters, min_size=1, max_size=6), text)
-effects = st.sampled_from(list(Effect))
-whole = st.integers(1, 2**62)
-amount = st.floats(0.001, 1e12)
-texts = st.lists(text, max_size=3).map(tuple)
 
 
-def named(values: st.SearchStrategy) -> st.SearchStrategy:
-    return st.dictionaries(text, values, max_size=3)
+def values(kind: Any, declaration: Key) -> st.SearchStrategy[Any]:
+    """Any value that a declaration allows."""
+    if is_dataclass(kind):
+        keys = {name: key for name, key in declared(kind).items() if name not in ("effect_when", "view")}
+        hints = get_type_hints(kind)
+        parts = {name: values(without_none(hints[name]), key) for name, key in keys.items()}
+        return st.builds(kind, **parts)
+    if kind is bool or kind is Effect:
+        return st.booleans() if kind is bool else st.sampled_from(list(Effect))
+    if kind is int:
+        return st.integers(int(declaration.least), int(declaration.most or 2**62))
+    if kind is float:
+        return st.floats(declaration.least, declaration.most or 1e12)
+    if get_origin(kind) is not None and get_origin(kind) is not tuple:
+        return st.dictionaries(text, values(get_args(kind)[1], declaration), max_size=3)
+    one = reference if declaration.form == "reference" else text
+    one = st.sampled_from(declaration.among) if declaration.among else one
+    return one if get_origin(kind) is None else st.lists(one, max_size=3).map(tuple)
 
 
-any_settings = st.builds(
-    Settings,
-    graph=st.none() | text,
-    tasks=st.none() | text,
-    buffer=text.filter(lambda place: "://" not in place),  # else an address
-    runs=text,
-    tenant=text,
-    structured_outputs=texts,
-    leave_out=texts,
-    simulate=st.builds(
-        SimulateSettings,
-        repeats=whole,
-        concurrency=whole,
-        seed=whole,
-        on_unanswered=st.sampled_from(["stop", "error"]),
-    ),
-    limits=st.builds(Limits, max_tool_calls=whole, max_seconds=amount, recursion_limit=whole),
-    budget=st.builds(BudgetSettings, max_calls=st.none() | whole, max_usd=st.none() | amount),
-    guard=st.builds(GuardSettings, allow_hosts=texts, allow_paths=texts, allow_commands=texts),
-    model=st.builds(ModelSettings, usd_per_million_input=amount, usd_per_million_output=amount),
-    experience=st.builds(
-        ExperienceSettings,
-        urls=texts,
-        model=st.none() | text,
-        dir=st.none() | text,
-        served_name=st.none() | text,
-        key_env=st.none() | text,
-        temperature=amount,
-        timeout_s=amount,
-        max_attempts=whole,
-    ),
-    findings=st.builds(
-        FindingsSettings, detectors=st.lists(reference, max_size=2).map(tuple), off=texts, approval=texts
-    ),
-    gate=st.builds(
-        GateSettings,
-        min_pass_rate=st.floats(0, 1),
-        max_inconclusive=st.floats(0, 1),
-        max_errors=amount,
-        max_contradictions=st.none() | whole,
-        forbid=texts,
-        max_calls_per_tool=named(st.integers(0, 2**62)),
-        fail_on=texts,
-        max_usd=st.none() | amount,
-    ),
-    tools=named(
-        st.builds(ToolSettings, effect=effects, guessed=st.booleans(), imagine=st.none() | st.booleans()),
-    ),
-    functions=st.dictionaries(
-        reference, st.builds(FunctionSettings, effect=effects, name=st.none() | text), max_size=3
-    ),
-    nodes=named(st.builds(NodeSettings, effect=effects)),
-    checkers=named(reference),
-    environments=named(reference),
-    faults=named(
-        st.builds(
-            FaultSettings,
-            rate=st.floats(0, 1),
-            kinds=st.lists(st.sampled_from(FAULT_KINDS), max_size=3).map(tuple),
-            wait_s=st.floats(0, 3600),
-            outage_calls=st.integers(1, 1000),
-        )
-    ),
-)
+@st.composite
+def some_settings(draw: st.DrawFn) -> Settings:
+    """Settings in which any keys have any values."""
+    settings = Settings()
+    for key in draw(st.lists(st.sampled_from(list(environment_names().values())), max_size=15)):
+        section, name = kind_of(key[:-1]) if key[:-1] else Settings, key[-1]
+        value = draw(values(kind_of(key), declared(section)[name]))
+        if key == ("functions",):
+            value = {f"a:{function}": row for function, row in value.items()}
+        if key != ("buffer",) or "://" not in value:  # else an address
+            settings = settings.with_overrides({".".join(key): value})
+    return settings
 
 
 @pytest.mark.slow
 @profile(deadline=None)
-@given(any_settings)
+@given(some_settings())
 def test_what_is_written_reads_back_the_same(settings: Settings) -> None:
     assert parse_settings(render_settings(settings)) == settings
 
@@ -162,7 +116,7 @@ def test_the_reference_names_every_key_and_sets_none() -> None:
     assert [name for name in keys if f"# {name} = " not in reference and f"# [{name}]" not in reference] == []
 
 
-@given(any_settings)
+@given(some_settings())
 @profile(max_examples=30, deadline=None)
 def test_the_line_of_a_key_holds_that_key(settings: Settings) -> None:
     written = render_settings(settings)

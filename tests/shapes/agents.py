@@ -49,16 +49,30 @@ def _react(version: Any) -> Callable[..., Any]:
     return make
 
 
-def with_tool_node(tools: list[Any], script: list[Any], *, node: Any = None, **settings: Any) -> Any:
-    model = ScriptedModelDouble(script=script)
-    bound = model.bind_tools(tools)
+def looped(model: Any, tools: Any, **settings: Any) -> Any:
+    """A node that asks a model, and one that runs what it asks for, in turns."""
     graph = StateGraph(MessagesState)
-    graph.add_node("agent", lambda state: {"messages": [bound.invoke(state["messages"])]})
-    graph.add_node("tools", node or ToolNode(tools))
+    graph.add_node("agent", lambda state: {"messages": [model.invoke(state["messages"])]})
+    graph.add_node("tools", tools)
     graph.add_edge(START, "agent")
     graph.add_conditional_edges("agent", tools_condition)
     graph.add_edge("tools", "agent")
     return graph.compile(**settings)
+
+
+def with_tool_node(tools: list[Any], script: list[Any], *, node: Any = None, **settings: Any) -> Any:
+    return looped(ScriptedModelDouble(script=script).bind_tools(tools), node or ToolNode(tools), **settings)
+
+
+def dispatching(model: Any, run: Callable[[str, Any], Any]) -> Any:
+    """An agent whose node runs by itself what `run` finds under a name."""
+
+    def tools(state: Any) -> Any:
+        calls = state["messages"][-1].tool_calls
+        answers = [(str(run(call["name"], call["args"])), call["id"]) for call in calls]
+        return {"messages": [ToolMessage(text, tool_call_id=call_id) for text, call_id in answers]}
+
+    return looped(model, tools)
 
 
 MAKES: dict[str, Callable[..., Any]] = {

@@ -10,13 +10,12 @@ from langchain.agents.middleware import (
     ToolCallLimitMiddleware,
     ToolRetryMiddleware,
 )
-from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.messages import ToolMessage
 from langchain_core.tools import StructuredTool, tool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolNode, tools_condition
+from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
-from shapes.agents import ADD, invoked, with_create_agent
+from shapes.agents import ADD, invoked, looped, with_create_agent
 from shapes.canary import touch
 from shapes.models import ScriptedModelDouble, asks
 from shapes.stage import DREAMT, HELLO, Catalogue, Runs, all_dreamt, tool_messages
@@ -185,18 +184,7 @@ def _interrupting() -> Runs:
 
 def one_node_graph(script: list[Any], tools: list[Any]) -> Any:
     """Parallel calls in one ToolNode node: a resume runs all of them again."""
-    model = ScriptedModelDouble(script=script)
-    graph = StateGraph(MessagesState)
-
-    def agent(state: Any) -> dict[str, list[AIMessage]]:
-        return {"messages": [model.invoke(state["messages"])]}
-
-    graph.add_node("agent", agent)
-    graph.add_node("tools", ToolNode(tools))
-    graph.add_edge(START, "agent")
-    graph.add_conditional_edges("agent", tools_condition)
-    graph.add_edge("tools", "agent")
-    return graph.compile(checkpointer=InMemorySaver())
+    return looped(ScriptedModelDouble(script=script), ToolNode(tools), checkpointer=InMemorySaver())
 
 
 @CATALOGUE.add(

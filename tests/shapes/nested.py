@@ -5,14 +5,13 @@ import operator
 from collections.abc import Callable
 from typing import Annotated, Any, TypedDict
 
-from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
 from langgraph.func import entrypoint, task
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.prebuilt import tools_condition
 from langgraph.types import Send
-from shapes.agents import ADD, invoked, streamed, with_create_agent
+from shapes.agents import ADD, dispatching, invoked, streamed, with_create_agent
 from shapes.canary import touch
 from shapes.models import ScriptedModelDouble, asks
 from shapes.stage import DREAMT, Catalogue, Runs, Shape, tool_messages
@@ -26,10 +25,7 @@ def inner_agent(**settings: Any) -> Any:
 
 
 def one_node(node: Any) -> Any:
-    graph = StateGraph(MessagesState)
-    graph.add_node("only", node)
-    graph.add_edge(START, "only")
-    return graph.compile()
+    return StateGraph(MessagesState).add_node("only", node).add_edge(START, "only").compile()
 
 
 @CATALOGUE.add("agent as a subgraph node")
@@ -144,19 +140,7 @@ def _functional() -> Runs:
 def function_agent(refund: Callable[..., Any]) -> Any:
     """A public pattern: a plain function bound to the model, and a node that calls it by itself."""
     model = ScriptedModelDouble(script=[[asks("refund", {"order": "o1"})], "done"])
-    bound = model.bind_tools([refund])
-    graph = StateGraph(MessagesState)
-
-    def tools(state: Any) -> Any:
-        calls = state["messages"][-1].tool_calls
-        return {"messages": [ToolMessage(refund(**call["args"]), tool_call_id=call["id"]) for call in calls]}
-
-    graph.add_node("agent", lambda state: {"messages": [bound.invoke(state["messages"])]})
-    graph.add_node("tools", tools)
-    graph.add_edge(START, "agent")
-    graph.add_conditional_edges("agent", tools_condition)
-    graph.add_edge("tools", "agent")
-    return graph.compile()
+    return dispatching(model.bind_tools([refund]), lambda _, args: refund(**args))
 
 
 def plain_refund() -> Callable[..., Any]:

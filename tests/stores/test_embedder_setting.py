@@ -1,8 +1,5 @@
 """`replay.embedder`: which embedder a buffer is searched with, and what is refused."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -127,21 +124,3 @@ def test_a_buffer_of_another_embedder_is_refused_by_name_when_settings_name_one(
         assert str(caught.value) == said
     with closing(SqliteStore(path)) as store:
         assert store.count() == 1
-
-
-@pytest.mark.slow
-def test_the_commands_refuse_it_too_and_what_is_advised_works(tmp_path: Path) -> None:
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "dreamgym_kit.cli.main", "buffer", *arguments]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-
-    with closing(SqliteStore(tmp_path / "dreamgym.db", embedder=OtherEmbedderDouble())) as store:
-        store.put([row(1)])
-    (tmp_path / "dreamgym.toml").write_text('[replay]\nembedder = "hashed"\n')
-    refused = run("search", "lamp")
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert "its vectors are of embedder 'other' (4 numbers), not 'hashed-256-v1'" in refused.stderr
-    assert run("export", "rows.jsonl").returncode == 0
-    assert run("import", "rows.jsonl", "--buffer", "new.db").returncode == 0
-    found = json.loads(run("search", "lamp", "--buffer", "new.db", "--json").stdout)
-    assert [set(hit["places"]) for hit in found["hits"]] == [{"words", "vectors"}]

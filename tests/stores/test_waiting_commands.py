@@ -68,15 +68,6 @@ def test_an_import_whose_server_is_away_waits_and_is_flushed_by_what_was_told(
     assert buffer("flush", "--buffer", SHOP).stdout == f"Nothing waits for {SHOP}.\n"
 
 
-def test_the_next_opening_for_writing_delivers_too(server: AwayServerDouble, rows: Path) -> None:
-    server.away = True
-    buffer("import", "rows.jsonl", "--buffer", SHOP)
-    server.away = False
-    done = buffer("import", "rows.jsonl", "--buffer", SHOP)
-    assert "3 recordings were delivered from the outbox" in done.stderr
-    assert f"0 transitions were added to {SHOP}; 3 were there already." in done.stdout
-
-
 def test_a_flush_that_breaks_off_goes_on_and_counts_what_was_there(
     server: AwayServerDouble, rows: Path
 ) -> None:
@@ -184,11 +175,3 @@ def test_another_process_opens_the_same_address_and_spools_too(
         assert reader is not None
         assert not isinstance(reader, BufferedStore)
         assert list(reader.scan()) == [seen(1)]
-
-
-def test_what_waits_at_the_end_of_a_writing_is_told(server: AwayServerDouble) -> None:
-    settings, told = load_settings(environ={"DREAMGYM_BUFFER": SHOP}), list[str]()
-    with opened_to_add(buffer_of(settings), settings, tell=told.append) as store:
-        server.faults = iter([Fault.UNHEARD])
-        store.put([seen(1)])
-    assert told[-1].startswith(f"recordings in the outbox for {SHOP}: 1; deliver them: ")

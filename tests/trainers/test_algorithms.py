@@ -188,7 +188,7 @@ def test_the_value_head_is_in_nothing_that_is_served(base: Path, tmp_path: Path)
         trainer = TrlTrainer(base, place, options("ppo", lora=lora))
         trainer.fit(rewarded_batch, steps=1, after=lambda _: None)
         trainer.write_weights(place / "weights")
-        trainer.write_adapter(place / "adapter", base=str(base), texts={})
+        trainer.write_adapter(place / "adapter", base=str(base))
         names = set()
         for path in place.glob("*/*.safetensors"):
             with safe_open(path, "pt") as file:

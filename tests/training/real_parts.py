@@ -51,6 +51,16 @@ lr = 0.001
 odd = "agent:check"
 """
 
+OPEN_GATE = """\
+[s2r]
+max_calls = 50
+preflight_pass_rate_low = 0.0
+preflight_coverage = 0.0
+canaries = 2
+canary_low = 0.0
+rate = 0.0
+"""
+
 
 def project(folder: Path) -> Path:
     """An agent, its tasks and a policy that says random words."""

@@ -1,4 +1,6 @@
-"""Tries counted by task: what nobody can judge is neither, and its bounds hold whatever it was."""
+"""Outcomes by task: intervals, pass@k and pass^k, and bounds whatever the inconclusive episodes were."""
+
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -8,11 +10,14 @@ from hypothesis import strategies as st
 
 from dreamgym_kit.trust.outcomes import (
     TaskOutcome,
+    pass_all,
+    pass_at,
     passed_by_all,
     passed_by_any,
     passed_once,
     share_interval,
     task_outcomes,
+    wilson,
 )
 from dreamgym_kit.types import Verdict
 
@@ -98,3 +103,61 @@ def test_one_episode_a_task_gives_wilsons_own_interval() -> None:
     assert share_interval([1.0] * 5)[1:] == pytest.approx(wilson(5, 5))
     with pytest.raises(ValueError, match="a task"):
         share_interval([])
+
+
+@each_row(
+    ("successes", "trials", "low", "high"),
+    [(0, 10, 0.0, 0.2775), (10, 10, 0.7225, 1.0), (5, 10, 0.2366, 0.7634), (63, 88, 0.6142, 0.7996)],
+)
+def test_known_values(successes: int, trials: int, low: float, high: float) -> None:
+    assert wilson(successes, trials) == pytest.approx((low, high), abs=1e-4)
+
+
+@given(st.integers(1, 500).flatmap(lambda trials: st.tuples(st.integers(0, trials), st.just(trials))))
+def test_the_interval_holds_the_rate_and_mirrors(counted: tuple[int, int]) -> None:
+    successes, trials = counted
+    low, high = wilson(successes, trials)
+    assert 0 <= low <= successes / trials + 1e-12
+    assert successes / trials - 1e-12 <= high <= 1
+    assert wilson(trials - successes, trials) == pytest.approx((1 - high, 1 - low))
+
+
+@each_row(("successes", "trials"), [(0, 0), (3, 2), (-1, 4)])
+def test_no_rate_without_trials(successes: int, trials: int) -> None:
+    with pytest.raises(ValueError, match="no rate of"):
+        wilson(successes, trials)
+
+
+tried = st.integers(1, 9).flatmap(lambda n: st.tuples(st.integers(1, n), st.just(n), st.integers(0, n)))
+
+
+@given(tried)
+def test_both_are_the_mean_over_all_ways_to_choose_k_tries(found: tuple[int, int, int]) -> None:
+    k, tries, successes = found
+    ways = list(combinations([True] * successes + [False] * (tries - successes), k))
+    assert pass_at(*found) == pytest.approx(np.mean([any(way) for way in ways]))
+    assert pass_all(*found) == pytest.approx(np.mean([all(way) for way in ways]))
+
+
+@given(tried)
+def test_one_try_is_the_share_and_more_tries_move_both_apart(found: tuple[int, int, int]) -> None:
+    k, tries, successes = found
+    share = successes / tries
+    assert pass_at(1, tries, successes) == pytest.approx(share)
+    assert pass_all(1, tries, successes) == pytest.approx(share)
+    assert pass_all(k, tries, successes) <= share + 1e-12
+    assert pass_at(k, tries, successes) >= share - 1e-12
+
+
+@each_row(("k", "figure", "true"), [(3, pass_at, 1 - 0.6**3), (3, pass_all, 0.4**3)])
+def test_they_are_unbiased_where_the_plug_in_is_not(k: int, figure, true: float) -> None:
+    draw = np.random.default_rng(0)
+    found = np.mean([figure(k, 5, int(draw.binomial(5, 0.4))) for _ in range(20_000)])
+    assert found == pytest.approx(true, abs=0.01)
+
+
+@each_row("figure", [pass_at, pass_all])
+@each_row(("k", "tries", "successes"), [(0, 3, 1), (4, 3, 1), (1, 3, 4), (1, 3, -1)])
+def test_no_chance_of_more_tries_than_there_were(figure, k: int, tries: int, successes: int) -> None:
+    with pytest.raises(ValueError, match="tries"):
+        figure(k, tries, successes)

@@ -18,6 +18,7 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from dreamgym_kit.bounded_json import read_json
+from dreamgym_kit.dream.json_values import without_keywords
 from dreamgym_kit.dream.observed import observation
 from dreamgym_kit.dream.things import opened
 from dreamgym_kit.errors import NotSerializable, UserError
@@ -29,11 +30,12 @@ _SURE_OF_KEYS = 5  # answers without another key, from which on one more is none
 _MAX_KEYS = 40  # an object with more keys over all answers is a table, not a record
 _MAX_DECLARED = 60_000  # characters
 _DEEP = 12
-_LEFT_OUT = frozenset({"pattern", "patternProperties", "format", "$schema", "$id"})
+_LEFT_OUT = frozenset(
+    {"pattern", "patternProperties", "format", "$schema", "$id"}
+)  # their regular expressions
 _METHODS = frozenset({"get", "post", "put", "patch", "delete"})
 _TELLING = ("properties", "items", "$ref", "anyOf", "allOf", "enum")  # a schema without them is a mere type
 _REFERENCE = re.compile(r'"#/(?:components/schemas|definitions)/([^"]+)"')
-_INSIDE = ("properties", "$defs", "definitions", "dependentSchemas")
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,29 +216,12 @@ def infer(values: Sequence[JsonValue], *, closed: bool = True) -> dict[str, Json
 def _declared(tool: ToolSpec) -> AnswerSchema | None:
     if not tool.answer_schema or len(json.dumps(tool.answer_schema, default=str)) > _MAX_DECLARED:
         return None
-    schema = _harmless(tool.answer_schema)
+    schema = without_keywords(tool.answer_schema, _LEFT_OUT)
     try:
         Draft202012Validator.check_schema(schema)
     except (SchemaError, RecursionError):
         return None
     return AnswerSchema(schema, tool.answer_form)
-
-
-def _harmless(schema: Any, depth: int = 40) -> Any:
-    """A schema without regular expressions; names of properties are no keywords."""
-    if depth == 0 or not isinstance(schema, (Mapping, list)):
-        return schema
-    if isinstance(schema, list):
-        return [_harmless(item, depth - 1) for item in schema]
-    return {
-        name: {key: _harmless(item, depth - 1) for key, item in value.items()}
-        if name in _INSIDE and isinstance(value, Mapping)
-        else value
-        if name in ("enum", "const", "default", "examples")
-        else _harmless(value, depth - 1)
-        for name, value in schema.items()
-        if name not in _LEFT_OUT
-    }
 
 
 def _first_wrong(schema: Mapping[str, JsonValue], value: JsonValue) -> str | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from dreamgym_kit.dream.answer_schema import schema_for
 from dreamgym_kit.dream.faults import FaultKind, fault_kind, took_effect
+from dreamgym_kit.dream.json_values import is_scalar
 from dreamgym_kit.dream.things import (
     DENIES,
     MAKES,
@@ -26,7 +27,6 @@ from dreamgym_kit.dream.things import (
     is_clock_name,
     is_id_name,
     is_partial,
-    is_scalar,
     is_view_argument,
     kind_of,
     kinds_of,

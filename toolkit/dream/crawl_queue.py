@@ -10,8 +10,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dreamgym_kit.dream.json_values import is_key, is_scalar, spell
+from dreamgym_kit.dream.json_values import is_key, is_scalar, properties_of, spell
 from dreamgym_kit.dream.observed import failed
+from dreamgym_kit.dream.things import singular, words
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Call, ToolSpec
 
@@ -22,7 +23,6 @@ _TRIES = {0: 2, 1: 4, 2: 8, 3: 12}  # failures in a row, without any success, af
 _WORD_TRIES = 8
 _MAX_VALUES = 20_000  # of one origin
 _DEEPEST = 8
-_TOKEN = re.compile(r"[A-Za-z]+|\d+")
 _KEYS = frozenset({"id", "no", "number", "key", "ref", "code", "name", "uuid", "slug"})
 
 _LETTERS, _DIGITS = re.compile(r"[^\W\d_]+"), re.compile(r"\d+")
@@ -239,7 +239,7 @@ def _required(spec: ToolSpec) -> tuple[str, ...]:
 
 
 def _schema(spec: ToolSpec, argument: str) -> Mapping[str, JsonValue]:
-    found = (spec.args_schema.get("properties") or {}).get(argument)
+    found = properties_of(spec.args_schema).get(argument)
     if isinstance(found, dict) and "$ref" in found:
         name = str(found["$ref"]).rpartition("/")[2]
         found = (spec.args_schema.get("$defs") or {}).get(name)
@@ -278,11 +278,4 @@ def _likeness(argument: str, origin: _Origin, tool: str) -> int:
 
 def _tokens(name: str) -> tuple[str, ...]:
     """The words of a name in singular: "orderIds" is order, id."""
-    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)
-    return tuple(_singular(part.lower()) for part in _TOKEN.findall(spaced))
-
-
-def _singular(word: str) -> str:
-    if word.endswith("ies") and len(word) > 4:
-        return word[:-3] + "y"
-    return word[:-1] if word.endswith("s") and not word.endswith("ss") and len(word) > 3 else word
+    return tuple(map(singular, words(name)))

@@ -26,6 +26,7 @@ from dreamgym_kit.dream.imagined.changes import (
     outcome_of,
     scope_of_write,
 )
+from dreamgym_kit.dream.json_values import properties_of
 from dreamgym_kit.dream.programs import notation
 from dreamgym_kit.dream.programs.conditions import Condition
 from dreamgym_kit.dream.programs.forms import Program
@@ -140,8 +141,7 @@ def read_draft(text: str, tool: ToolSpec) -> ToolRules:
     program = rules.program
     if not tool.effect.changes_environment and (program.effects or program.inserts or rules.writes):
         raise NotSerializable(f"file: {tool.name} only reads; it changes nothing")
-    properties = tool.args_schema.get("properties")
-    known = properties if isinstance(properties, Mapping) else {}
+    known = properties_of(tool.args_schema)
     wrong = sorted(rules.arguments - set(known))
     if wrong:
         raise NotSerializable(f"file: {tool.name} has no argument '{wrong[0]}', but {', '.join(known)}")
@@ -226,10 +226,9 @@ def _tests(tree: Tree | None) -> Iterator[Condition]:
 
 def _made_up(rules: ToolRules, tool: ToolSpec, number: int) -> Scope:
     """A made-up call: its arguments, rows with all fields that the draft names, and an answer."""
-    properties = tool.args_schema.get("properties")
     args = {
         name: _sample(schema, f"{name}-{number}", number)
-        for name, schema in (properties.items() if isinstance(properties, Mapping) else ())
+        for name, schema in properties_of(tool.args_schema).items()
     }
     scope = Scope({f"args.{name}": value for name, value in args.items()})
     scope.maker = lambda like: f"{like}-{number}"

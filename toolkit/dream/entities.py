@@ -9,13 +9,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from dreamgym_kit.dream.json_values import is_key, is_scalar
+from dreamgym_kit.dream.json_values import Path, is_key, is_scalar
 from dreamgym_kit.serialization import JsonValue
 
-Path = tuple[str | int, ...]
-
 _ID_NAME = re.compile(r"(?:^|_)(?:id|no|number|key|ref|code|uuid|sku)$|[a-z](?:Id|ID|No|Ref|Key)$")
-_PLAIN_NAMES = frozenset({"id", "no", "number", "key", "ref", "code", "uuid", "sku"})
 _MOST, _DEEP = 400, 8
 _WRAPPERS = frozenset({"$json", "$answer", "content"})
 
@@ -27,11 +24,6 @@ class Record(NamedTuple):
     named: str  # the field or argument that holds the id
     path: Path
     fields: dict[str, JsonValue]
-
-    @property
-    def kind_is_known(self) -> bool:
-        """Whether the id's name says of which kind the thing is ("order_id", not "id")."""
-        return self.named not in _PLAIN_NAMES and self.named != ""
 
     def scalars(self) -> Iterator[tuple[str, JsonValue]]:
         """Its fields that hold one value, without its id."""

@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
+from dreamgym_kit.dream.judge import ModelJudge
 from dreamgym_kit.errors import EpisodeStop
 from dreamgym_kit.interfaces import Account, Checker, Judgement, Outcome
 from dreamgym_kit.serialization import JsonValue
@@ -21,14 +22,6 @@ from dreamgym_kit.types import Finding, Transition, Verdict, error_line
 
 DISAGREE = "judges_disagree"  # the kind of finding
 T = TypeVar("T")
-
-
-class SecondJudge(Protocol):
-    """Judges an episode beside its checker."""
-
-    async def judge(self, outcome: Outcome, account: Account | None = None) -> Judgement:
-        """Its own verdict, without a reward; charged to `account`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +62,7 @@ async def judge(outcome: Outcome, checker: Checker | None) -> Judgement:
 async def judge_twice(
     outcome: Outcome,
     checker: Checker | None,
-    second: SecondJudge | None,
+    second: ModelJudge | None,
     account: Account | None = None,
 ) -> TwoJudgements:
     """Judge by expectations and checker, and by a model beside them where there is one.

@@ -1,11 +1,12 @@
-"""JSON values: spelled with their types, walked, copied, read as numbers.
+"""JSON values: spelled with their types, walked, copied, read as numbers; and JSON schemas.
 
 5 and 5.0 are different observations, so `spell` keeps types apart where `canonical` does not.
 """
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 from dreamgym_kit.serialization import JsonValue
 
@@ -14,6 +15,8 @@ Path = tuple[str | int, ...]
 _spell = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 _NUMBER = re.compile(r"-?\d{1,15}(\.\d{1,9})?")
 _DECIMAL = re.compile(r"[+-]?(?:0|[1-9]\d{0,11})\.(\d{1,6})", re.ASCII)
+_BY_NAME = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+_DATA = frozenset({"enum", "const", "default", "required", "examples"})  # their content is data
 
 
 def spell(value: JsonValue) -> str:
@@ -83,3 +86,26 @@ def copy_json(value: JsonValue) -> JsonValue:
     if isinstance(value, list):
         return [copy_json(item) for item in value]
     return value
+
+
+def properties_of(schema: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    """The schemas of an object's fields, by name; a server's schema may be of any form."""
+    properties = schema.get("properties")
+    return properties if isinstance(properties, Mapping) else {}
+
+
+def without_keywords(schema: Any, keywords: Collection[str], depth: int = 100) -> Any:
+    """A JSON schema without these keywords; properties of these names stay, and what is too deep."""
+    if depth == 0 or not isinstance(schema, (Mapping, list)):
+        return schema
+    if isinstance(schema, list):
+        return [without_keywords(item, keywords, depth - 1) for item in schema]
+    return {
+        name: {key: without_keywords(item, keywords, depth - 1) for key, item in value.items()}
+        if name in _BY_NAME and isinstance(value, Mapping)
+        else value
+        if name in _DATA
+        else without_keywords(value, keywords, depth - 1)
+        for name, value in schema.items()
+        if name not in keywords
+    }

@@ -40,7 +40,6 @@ Allows = Callable[[str], str | None]
 """Says why calls of a tool may not be put to the model, "" where another is asked instead; None: they may."""
 _KEPT = 20_000  # decisions
 _UNUSABLE = "the model's decision could not be used, and neither could its correction"
-_SHOWN = 300  # characters of an unusable decision that are kept for the report
 
 
 _USUALLY = ChatRequest((), seed=0)
@@ -183,8 +182,7 @@ class ReasonedExperience:
             if situation.account is not None:
                 off_schema = isinstance(error.__cause__, OffSchema)
                 situation.account.count("off_schema" if off_schema else "unusable_decisions")
-            why = f"{_UNUSABLE}: {error} (it said: {' '.join(error.text.split())[:_SHOWN]})"
-            return ReasonedDecision(abstention(why), "whole", 0.0)
+            return ReasonedDecision(abstention(f"{_UNUSABLE}: {error.shown}"), "whole", 0.0)
 
     def _recorded(
         self, call: Call, situation: Situation

@@ -9,13 +9,13 @@ whole: examples go first, then the oldest calls, then facts.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any
 
 from dreamgym_kit.canonical import digest
 from dreamgym_kit.chat import ChatMessage
 from dreamgym_kit.dream.contradictions import Fact
 from dreamgym_kit.dream.decision import MAX_CHANGES
 from dreamgym_kit.dream.imagined.changes import KINDS
+from dreamgym_kit.dream.json_values import properties_of, without_keywords
 from dreamgym_kit.dream.structured_output import call_data, draw_mark, drawn_mark, fence, letters, spell_line
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Call, ToolSpec, Transition
@@ -186,9 +186,8 @@ def _outlined(spec: ToolSpec) -> dict[str, JsonValue]:
 
 def _named(spec: ToolSpec) -> dict[str, JsonValue]:
     """Name, effect, and arguments with their types; optional ones end with a question mark."""
-    needed, fields = spec.args_schema.get("required"), spec.args_schema.get("properties")
+    needed, fields = spec.args_schema.get("required"), properties_of(spec.args_schema)
     needed = needed if isinstance(needed, (list, tuple)) else ()
-    fields = fields if isinstance(fields, Mapping) else {}  # a server's schema may be of any form
     args = {name if name in needed else f"{name}?": _type(schema) for name, schema in fields.items()}
     return {"name": spec.name, "effect": str(spec.effect), "args": args}
 
@@ -215,18 +214,7 @@ def _type(schema: JsonValue, depth: int = 4) -> str:
 
 def _untitled(schema: Mapping[str, JsonValue]) -> JsonValue:
     """Return a schema without the titles that pydantic adds to every field."""
-
-    def without(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {
-                name: without(item)
-                for name, item in value.items()
-                if not (name == "title" and isinstance(item, str))
-            }
-        return [without(item) for item in value] if isinstance(value, (list, tuple)) else value
-
-    short: JsonValue = without(schema)
-    return short
+    return without_keywords(schema, ("title",))
 
 
 def _example(number: int, example: Transition, before: Transition | None) -> str:

@@ -25,6 +25,7 @@ from dreamgym_kit.types import Transition
 _MAX_PART = 4_000  # characters of one part of the data
 _MAX_BYTES = 100_000
 _MAX_STARTS = 8  # objects that are looked for in a reply
+_SHOWN = 300  # characters of an unusable reply that are kept for the report
 _MARKS = re.compile(r'\\.|["{}]', re.DOTALL)
 _PYTHON = re.compile(r"[{\[,:]\s*(?:'|True\b|False\b|None\b)")
 _NO_LETTERS = re.compile(r"[\W_]+")
@@ -32,11 +33,11 @@ T = TypeVar("T")
 
 
 class UnusableReply(NotSerializable):
-    """Neither a model's reply nor its correction can be used; `text` is the correction."""
+    """Neither a model's reply nor its correction can be used; `shown` has the reason and the correction."""
 
     def __init__(self, why: str, text: str) -> None:
         super().__init__(why)
-        self.text = text
+        self.shown = f"{why} (it said: {' '.join(text.split())[:_SHOWN]})"
 
 
 class CountedEndpoint:

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from dreamgym_kit.bounded_json import read_json
+from dreamgym_kit.dream.json_values import is_key, is_scalar
 from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Answer, Call
@@ -167,7 +168,7 @@ def identifiers(value: Any) -> Iterator[str]:
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from identifiers(item)
-    elif _is_key(value):
+    elif is_key(value):
         yield str(value)
 
 
@@ -176,7 +177,7 @@ def id_arguments(call: Call) -> list[tuple[Thing, str]]:
     return [
         ((kind_of(name, call.tool), str(value)), name)
         for name, value in call.args.items()
-        if is_id_name(name) and _is_key(value)
+        if is_id_name(name) and is_key(value)
     ]
 
 
@@ -232,11 +233,6 @@ def singular(word: str) -> str:
     return word[:-1] if word.endswith("s") and not word.endswith(("ss", "us", "is")) else word
 
 
-def is_scalar(value: object) -> bool:
-    """Whether a value is a text, number, boolean or None."""
-    return value is None or isinstance(value, (str, int, float))
-
-
 def same(left: Any, right: Any) -> bool:
     """Whether two values mean the same: "10 EUR" is 10, "#o1" is "O1", whatever blanks and capitals."""
     if left == right:
@@ -259,7 +255,7 @@ def _number(value: Any) -> float:
 
 
 def _own(value: Mapping[str, Any], key: str, call: Call, *, in_list: bool) -> Thing | None:
-    names = [name for name, item in value.items() if is_id_name(name) and _is_key(item)]
+    names = [name for name, item in value.items() if is_id_name(name) and is_key(item)]
     names = [name for name in names if name != "code" or isinstance(value[name], str)]  # not HTTP's 200
     if not names or (key and _is_coded(value)):
         return None
@@ -282,7 +278,7 @@ def _named(call: Call) -> Thing:
     """Return the thing that an object without an ID describes."""
     if len(call.args) == 1:
         name, value = next(iter(call.args.items()))
-        if _is_key(value):
+        if is_key(value):
             return kind_of(name, call.tool), str(value)
     return "", call.key
 
@@ -310,9 +306,3 @@ def _scalars(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 def _is_coded(value: Mapping[str, Any]) -> bool:
     """Whether an object is a coded value, such as a status with code and text: not a thing of its own."""
     return "code" in value and len(value) > 1 and all(name == "code" or name in _LABELS for name in value)
-
-
-def _is_key(value: object) -> bool:
-    return (isinstance(value, str) and 0 < len(value) <= 80) or (
-        isinstance(value, int) and not isinstance(value, bool)
-    )

@@ -9,7 +9,7 @@ an error.
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from dreamgym_kit.dream.structured_output import UnusableReply, closed, fenced, request_output
 from dreamgym_kit.errors import DreamgymError, EndpointError, NotSerializable
@@ -47,18 +47,6 @@ class UserSilent(UserFailed):
     """The task gives its user nothing more to say: the episode cannot be judged, and nothing failed."""
 
 
-class SimulatedUser(Protocol):
-    """Answers for one episode."""
-
-    async def reply(self, messages: Messages) -> str | None:
-        """What the user says to the agent's last message; None ends the conversation."""
-        ...
-
-    async def resume(self, asked: JsonValue, messages: Messages) -> JsonValue:
-        """The answer to an interrupt of the graph. Raises `UserFailed` where there is none."""
-        ...
-
-
 class ScriptedUser:
     """Says its lines in order."""
 
@@ -66,11 +54,11 @@ class ScriptedUser:
         self._lines = list(lines)
 
     async def reply(self, messages: Messages) -> str | None:  # noqa: ARG002  a script does not listen
-        """See `SimulatedUser.reply`."""
+        """What the user says to the agent's last message; None ends the conversation."""
         return str(self._lines.pop(0)) if self._lines else None
 
     async def resume(self, asked: JsonValue, messages: Messages) -> JsonValue:  # noqa: ARG002
-        """See `SimulatedUser.resume`."""
+        """The answer to an interrupt of the graph. Raises `UserFailed` where there is none."""
         if not self._lines:
             raise UserSilent(f"the script has no line left for: {asked!r:.200}")
         return self._lines.pop(0)
@@ -85,12 +73,12 @@ class PersonaUser:
         self._turns = 0
 
     async def reply(self, messages: Messages) -> str | None:
-        """See `SimulatedUser.reply`."""
+        """See `ScriptedUser.reply`."""
         said = await self._ask([("conversation", _heard(messages))])
         return None if said["action"] == "done" else _words(said)
 
     async def resume(self, asked: JsonValue, messages: Messages) -> JsonValue:
-        """See `SimulatedUser.resume`; an approval in the form of LangChain's middleware is answered in it."""
+        """See `ScriptedUser.resume`; an approval in the form of LangChain's middleware is answered in it."""
         said = await self._ask([("conversation", _heard(messages)), ("the agent waits for", asked)])
         if isinstance(asked, Mapping) and isinstance(asked.get("action_requests"), list):
             if said["action"] not in ("approve", "reject"):  # a "reply" of "Yes." taken for a no is our slip
@@ -123,6 +111,10 @@ class PersonaUser:
             raise UserFailed(f"the model that plays the user gave no answer: {error}") from error
         except (EndpointError, NotSerializable) as error:
             raise UserFailed(f"the model that plays the user gave no answer: {error}") from error
+
+
+SimulatedUser = ScriptedUser | PersonaUser
+"""Answers for one episode."""
 
 
 def wrong_user(said: object) -> str | None:

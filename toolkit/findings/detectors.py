@@ -92,9 +92,6 @@ class Detectors(RunHook):
         return bool(tools) and all(any(fnmatchcase(tool, each) for each in patterns) for tool in tools)
 
 
-DEFAULT = Detectors({name: detector for name, detector in BUILT_IN.items() if name not in OPTIONAL})
-
-
 def detectors_of(settings: Settings, load: Loader) -> Detectors:
     """Collect the detectors of a run.
 

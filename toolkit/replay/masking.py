@@ -60,23 +60,14 @@ _VARIABLE = re.compile(
     re.IGNORECASE,
 )
 # What every name of a credential holds, in lower case: only texts with one of them are looked at for names.
-_STEMS = (
-    *(
-        "pass",
-        "pwd",
-        "cred",
-        "secret",
-        "token",
-        "authorization",
-        "jwt",
-        "bearer",
-        "cookie",
-        "dsn",
-        "pin",
-        "otp",
-    ),
-    *("cvv", "cvc", "code", "card", "webhook", "connection", "key", "pat", "sig", "sid", "session", "auth"),
+_STEMS = re.findall(
+    r"\w+",
+    """
+    pass pwd cred secret token authorization jwt bearer cookie dsn pin otp cvv cvc code card webhook
+    connection key pat sig sid session auth
+    """,
 )
+# of what stands between a name and its value
 _SIGNS = (
     "=",
     ":",
@@ -87,7 +78,7 @@ _SIGNS = (
     "](",
     "pass",
     ' "',
-)  # of what stands between a name and its value
+)
 _STEM = re.compile("|".join(_STEMS))
 # From a stem on, the rest of the name and what stands between it and its value: "client_secret": "...",
 # --db-password ..., ?sig=..., "password is"
@@ -119,45 +110,13 @@ _SHELL = re.compile(
     r"((?:\b(?:mysql\w*|mariadb\w*|sshpass)\b[^\n]{0,200}?\s-p|\s-u\s[^\n]{1,80}?\s-p\s))([^\s'\"<%$]{4,})"
 )
 _WORDS = frozenset(
-    [
-        "none",
-        "null",
-        "placeholder",
-        "nil",
-        "true",
-        "false",
-        "undefined",
-        "str",
-        "string",
-        "text",
-        "bytes",
-        "int",
-        "integer",
-        "number",
-        "object",
-        "any",
-        "optional",
-        "required",
-        "basic",
-        "bearer",
-        "digest",
-        "token",
-        "is",
-        "not",
-        "and",
-        "or",
-        "the",
-        "a",
-        "an",
-        "to",
-        "of",
-        "for",
-        "in",
-        "was",
-        "has",
-        "must",
-        "should",
-    ]
+    re.findall(
+        r"\w+",
+        """
+    none null placeholder nil true false undefined str string text bytes int integer number object any
+    optional required basic bearer digest token is not and or the a an to of for in was has must should
+    """,
+    )
 )
 _RULES = Path(__file__).with_name("secret_rules.json")
 _LONG = (

@@ -15,7 +15,13 @@ from dreamgym_kit.report.percent import format_points
 from dreamgym_kit.report.sanitize import one_line, shown
 from dreamgym_kit.rollout.rundir import differences
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.trust.comparison import Conclusion, PairedComparison, beaten, mean_change, share_change
+from dreamgym_kit.trust.comparison import (
+    Conclusion,
+    PairedComparison,
+    beaten,
+    bootstrapped_change,
+    mean_change,
+)
 from dreamgym_kit.trust.outcomes import task_outcomes
 from dreamgym_kit.types import Executed, Verdict
 
@@ -139,7 +145,7 @@ def compared(before: RunMetrics, after: RunMetrics, *, names: tuple[str, str]) -
         beating=beaten(
             *(task_outcomes((line.task, line.verdict) for line in run.episodes) for run in (before, after))
         ),
-        inconclusive=_means(pairs, lambda lines: _share(lines, Verdict.INCONCLUSIVE), share_change),
+        inconclusive=_means(pairs, lambda lines: _share(lines, Verdict.INCONCLUSIVE), bootstrapped_change),
         tools=_tools(before, after, pairs),
         findings=_kinds(before, after, pairs),
         cost_usd=_means(pairs, lambda lines: sum(line.cost_usd for line in lines) / len(lines)),
@@ -215,7 +221,7 @@ def _kinds(before: RunMetrics, after: RunMetrics, pairs: Pairs) -> dict[str, Cha
     for kind, (old, new) in places.items():
         olds = [sum(line.id in old for line in lines) / len(lines) for lines, _ in pairs]
         news = [sum(line.id in new for line in lines) / len(lines) for _, lines in pairs]
-        change = _change(olds, news, share_change)
+        change = _change(olds, news, bootstrapped_change)
         if change is not None:
             changes[kind] = change
     return dict(sorted(changes.items(), key=lambda item: (-item[1].change, item[0])))

@@ -71,9 +71,9 @@ class Scores:
             **verdict_to_json(summary),
             "tasks": len(self.outcomes),
             "not_run": summary.not_run,
-            "pass_all": {str(k): share_to_json(share) for k, share in self.in_a_row.items()},
-            "pass_any": {str(k): share_to_json(share) for k, share in self.any_of.items()},
-            "families": {name: share_to_json(share) for name, share in self.families.items()},
+            "pass_all": {str(k): asdict(share) for k, share in self.in_a_row.items()},
+            "pass_any": {str(k): asdict(share) for k, share in self.any_of.items()},
+            "families": {name: share and asdict(share) for name, share in self.families.items()},
             "calls": {
                 "total": summary.calls,
                 "real": summary.real_calls,
@@ -206,11 +206,6 @@ def scored(scores: Scores) -> str:
     """Return one run's result in a sentence."""
     where = "on the real tools" if scores.real else "in the dream"
     return f"The pass rate {where} is {format_pass_rate(scores.summary)}."
-
-
-def share_to_json(share: Share | None) -> JsonValue:
-    """Return a share as a JSON object; None stays null."""
-    return None if share is None else asdict(share)
 
 
 def beating_to_json(paired: PairedComparison | None) -> JsonValue:

@@ -12,14 +12,15 @@ its rule, not an error: `delete_*` may be meant for a future tool.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from math import floor
 from typing import TYPE_CHECKING, Any
 
-from dreamgym_kit.errors import UserError
+from dreamgym_kit.report.percent import format_some
 from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.settings.read import read_section
 from dreamgym_kit.settings.schema import GateSettings, declared
 from dreamgym_kit.types import Executed, Verdict, format_executed
 
@@ -118,32 +119,16 @@ def gate_from_record(record: JsonValue, *, judges: bool = True) -> GateSettings:
         UserError: a value is not valid.
     """
     record = record if isinstance(record, Mapping) else {}
-    known = {field.name for field in fields(GateSettings)}
-    renamed = {key.was: name for name, key in declared(GateSettings).items()}
+    keys = declared(GateSettings)
+    renamed = {key.was: name for name, key in keys.items()}
     entries: dict[str, Any] = {renamed.get(name, name): value for name, value in record.items()}
     if "max_errors" not in record:
         entries = {"min_pass_rate": 1.0 if judges else None, "max_inconclusive": None, **entries}
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in entries.items()
-        if name in known
-    }
-    for name, value in values.items():
-        if not _fits(name, value):
-            raise UserError(f"the run's own gate: gate.{name} cannot be {str(value)[:60]!a}; was it edited?")
-    return GateSettings(**values)
-
-
-def _fits(name: str, value: object) -> bool:
-    if name == "imagined":
-        return value in declared(GateSettings)[name].among
-    if name in ("forbid", "fail_on"):
-        return isinstance(value, tuple) and all(isinstance(item, str) for item in value)
-    if name == "max_calls_per_tool":
-        return isinstance(value, Mapping) and all(isinstance(most, int) for most in value.values())
-    if value is None:
-        return name != "max_errors"
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    unset = [name for name in keys if name != "max_errors" and entries.get(name, 0) is None]
+    given = {name: entries[name] for name in keys if name in entries and name not in unset}
+    gate = read_section(GateSettings, given, ("gate",), lambda *_: "the run's own gate")
+    nothing: dict[str, Any] = dict.fromkeys(unset)
+    return replace(gate, **nothing)
 
 
 def rules_of(summary: "RunMetrics", *, fail_on: Sequence[str] = ()) -> tuple[Rule, ...]:
@@ -257,17 +242,11 @@ def _contradictions(summary: "RunMetrics", most: int) -> Iterator[Rule]:
 def _forbidden(summary: "RunMetrics", pattern: str) -> Rule:
     used = [(line, tool) for line in summary.episodes for tool in line.uses if fnmatchcase(tool[0], pattern)]
     calls = sum(tool[1] for _, tool in used)
-    why = (
-        f"the agent called {_some(sorted({tool[0] for _, tool in used}))} {_times(calls)}, which is forbidden"
-    )
+    named = format_some(sorted({tool[0] for _, tool in used}), _MAX_NAMED)
+    why = f"the agent called {named} {_times(calls)}, which is forbidden"
     measured = f"{_format_calls(calls)}{_no_such(summary, pattern, 'tool') if not calls else ''}"
     places = tuple((line.id, tool[2]) for line, tool in used)
     return _rule(f"forbid {pattern}", not calls, measured, "none allowed", why, places)
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    return ", ".join(names[:_MAX_NAMED]) + more
 
 
 def _no_such(summary: "RunMetrics", pattern: str, noun: str) -> str:

@@ -22,7 +22,7 @@ from dreamgym_kit.report.metrics import (
     TrustPoint,
     Unanswered,
 )
-from dreamgym_kit.report.percent import duration, format_count, whole_bounds, whole_percent
+from dreamgym_kit.report.percent import duration, format_count, format_some, whole_bounds, whole_percent
 from dreamgym_kit.report.sanitize import one_line, shown
 from dreamgym_kit.rollout.tasks import selectable
 from dreamgym_kit.sandbox.confining import NONE, Confinement
@@ -30,7 +30,7 @@ from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import REACHED, Source, Spend, Verdict
 
 EVALUATES = "evaluates"  # manifest key of an evaluation: "measured" without a requirement, or "required"
-_TOOLS_NAMED = 5  # and hosts named in a line
+_TOOLS_NAMED = 5  # and hosts and episodes named in a line
 _REASONS = 6  # reasons of unanswered calls
 _STEPS = 3  # to answer unanswered calls
 _SHOWN = 100  # characters of a call
@@ -132,10 +132,9 @@ class Cause:
         name, *more = (one_line(episode) for episode in self.episodes)
         if self.verdict is Verdict.ERROR and more:
             return f"{len(self.episodes)} episodes  {self.outcome or self.verdict}: {one_line(self.reason)}"
-        same = ", ".join(_short_id(other, name) for other in more[:5])
-        rest = f" and {len(more) - 5} more" if len(more) > 5 else ""
+        same = format_some([_short_id(other, name) for other in more], _TOOLS_NAMED)
         text = f"{name}  {self.outcome or self.verdict}: {one_line(self.reason)}"
-        return f"{text} (same in {same}{rest})" if more else text
+        return f"{text} (same in {same})" if more else text
 
 
 def _short_id(other: str, name: str) -> str:
@@ -192,16 +191,12 @@ def format_changes(summary: RunMetrics) -> str:
     changing = [tool for tool in summary.tools if tool.effect.changes_environment and answered[tool.name]]
     if not changing:
         return f"none{' but these' if summary.executed else ''}"
-    named = _listed([f"{one_line(tool.name)} {answered[tool.name]}" for tool in changing], " tools")
+    named = format_some(
+        [f"{one_line(tool.name)} {answered[tool.name]}" for tool in changing], _TOOLS_NAMED, " tools"
+    )
     wrong = sum(tool.wrong for tool in changing)
     made = "made" if summary.recorded else "simulated"
     return f"{made}: {named}" + (f"; {wrong} of these wrong" if wrong else "")
-
-
-def _listed(names: Sequence[str], noun: str = "") -> str:
-    """Format the first few names and the number of others."""
-    left = len(names) - _TOOLS_NAMED
-    return ", ".join([*names[:_TOOLS_NAMED], *([f"and {left} more{noun}"] if left > 0 else [])])
 
 
 def format_unaccounted(summary: RunMetrics) -> str:
@@ -212,7 +207,7 @@ def format_unaccounted(summary: RunMetrics) -> str:
     named = [
         f"{one_line(str(row['tool']))} {row['calls']} in {one_line(str(row['episode']))}" for row in lost
     ]
-    return f"real writes, done or begun, that no finished episode lists: {_listed(named)}"
+    return f"real writes, done or begun, that no finished episode lists: {format_some(named, _TOOLS_NAMED)}"
 
 
 def format_coverage(summary: RunMetrics) -> str:
@@ -241,7 +236,9 @@ def format_imagined(summary: RunMetrics) -> str:
     if not invented:
         return ""
     named = [f"{one_line(name)} {count}" for name, count in sorted(invented.items(), key=lambda row: -row[1])]
-    text = f"{sum(invented.values())} answers that prove nothing: {_listed(named, ' tools')}"
+    text = (
+        f"{sum(invented.values())} answers that prove nothing: {format_some(named, _TOOLS_NAMED, ' tools')}"
+    )
     known = summary.fact("environment_facts")
     replaced = (
         [str(why) for row in known if isinstance(row, Mapping) for why in row.get("replaced") or ()]
@@ -392,7 +389,7 @@ def format_reached(summary: RunMetrics) -> str:
         f"{one_line(host)} in {format_count(n, 'episode')}" if n else f"{one_line(host)} outside of episodes"
         for host, n in summary.reached.items()
     ]
-    return f"for real: {_listed(named, ' hosts')}" if named else ""
+    return f"for real: {format_some(named, _TOOLS_NAMED, ' hosts')}" if named else ""
 
 
 def format_faults(summary: RunMetrics) -> str:

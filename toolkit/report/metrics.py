@@ -32,18 +32,18 @@ _BLOCKED = ("violation", "executed")  # `stop` of episodes with an executed or b
 EFFECT_ORDER = (Effect.DESTRUCTIVE, Effect.WRITE, Effect.READ, Effect.CONTROL, Effect.PURE)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ToolUse:
-    """Use of one tool in the run."""
+    """Use of one tool in the run; `summary` counts in it."""
 
     name: str
     effect: Effect
-    calls: int
-    episodes: int
-    errors: int  # error answers without an injected fault
-    repeated: int  # calls in a repeated_... finding
-    wrong: int  # calls in a critical finding
-    sources: Mapping[str, int]  # source -> answers
+    calls: int = 0
+    episodes: int = 0
+    errors: int = 0  # error answers without an injected fault
+    repeated: int = 0  # calls in a repeated_... finding
+    wrong: int = 0  # calls in a critical finding
+    sources: dict[str, int] = field(default_factory=dict)  # source -> answers
     presumed: int = field(default=0, metadata=NEVER)  # rule answers with low support above the threshold
 
     @property

@@ -1,5 +1,6 @@
 """Format shares, counts and durations equally in all outputs."""
 
+from collections.abc import Sequence
 from math import ceil, floor
 
 _NOISE = 9  # digits kept of a percentage: 0.07 * 100 is slightly more than 7
@@ -40,3 +41,9 @@ def duration(seconds: float) -> str:
 def format_count(number: int, noun: str) -> str:
     """Format a number with its noun: "1 call", "1,204 calls"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def format_some(names: Sequence[str], most: int, noun: str = "") -> str:
+    """Format the first few names and the number of others: "a, b and 3 more"; `noun` stands behind it."""
+    left = len(names) - most
+    return ", ".join(names[:most]) + (f" and {left} more{noun}" if left > 0 else "")

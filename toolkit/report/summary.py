@@ -6,7 +6,7 @@ episodes give an equal summary, so a resumed run reports like an uninterrupted o
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from math import fsum
 from typing import NamedTuple
 
@@ -58,18 +58,6 @@ def summarize(
 
 
 @dataclass(slots=True)
-class _ToolTally:
-    effect: Effect
-    calls: int = 0
-    episodes: int = 0
-    sources: dict[str, int] = field(default_factory=dict)
-    errors: int = 0
-    repeated: int = 0
-    wrong: int = 0
-    presumed: int = 0
-
-
-@dataclass(slots=True)
 class _FindingTally:
     effect: Effect | None
     places: list[tuple[str, int | None, str]] = field(default_factory=list)  # episode, step, sentence
@@ -101,7 +89,7 @@ class Tally:
     """Counts so far."""
 
     lines: list[EpisodeLine] = field(default_factory=list)
-    tools: dict[str, _ToolTally] = field(default_factory=dict)
+    tools: dict[str, ToolUse] = field(default_factory=dict)
     findings: dict[tuple[str, str, str | None], _FindingTally] = field(default_factory=dict)
     violations: list[tuple[str, str]] = field(default_factory=list)
     unanswered: dict[_Why, list[_Unanswered]] = field(default_factory=dict)
@@ -155,7 +143,7 @@ class Tally:
             self.spends.setdefault(part, []).append(spend)
 
     def _call(self, step: Transition) -> None:
-        tool = self.tools.setdefault(step.call.tool, _ToolTally(step.effect))
+        tool = self.tools.setdefault(step.call.tool, ToolUse(step.call.tool, step.effect))
         tool.calls += 1
         source = str(step.answer.source)
         tool.sources[source] = tool.sources.get(source, 0) + 1
@@ -243,10 +231,7 @@ class Tally:
         return tuple(sorted(groups, key=lambda group: (-group.calls, group.tool, group.why, group.ignore)))
 
     def _tools(self) -> tuple[ToolUse, ...]:
-        uses = [
-            ToolUse(name=name, **asdict(tool) | {"sources": dict(sorted(tool.sources.items()))})
-            for name, tool in self.tools.items()
-        ]
+        uses = [replace(use, sources=dict(sorted(use.sources.items()))) for use in self.tools.values()]
         return tuple(sorted(uses, key=lambda use: (EFFECT_ORDER.index(use.effect), -use.calls, use.name)))
 
     def _groups(self) -> tuple[FindingGroup, ...]:

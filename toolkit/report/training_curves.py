@@ -2,16 +2,15 @@
 
 Each curve has its steps below it; values that were not measured are gaps, never zeros.
 
-Fields of the page's data (schema 2; a later version adds fields and keeps these):
+Fields of the page's data (schema 3; a later version adds fields and keeps these):
 
-    schema    2
+    schema    3
     kind      "train"
     run       {"name", "title", "notes": [text]}
     training  {"stamp", "sign": a verdict's or "look", "sentence", "facts": [[label, text]],
               "steps": [step], "curves": [{"key", "title", "note", "share", "stacked", "most",
               "lines": [{"name", "last", "values": [number or null]}],
-              "marks": [{"step", "at": [low, mean, high], "told"}], "corridor": [low, high] or null}],
-              "alarm": {"name", "text", "step"} or null}
+              "marks": [{"step", "at": [low, mean, high], "told"}], "corridor": [low, high] or null}]}
     manifest  as it was written; the page has it as [[name, text]]
 """
 
@@ -155,7 +154,6 @@ def _entropy_corridor(training: Training) -> tuple[float | None, float | None] |
 def training_block(training: Training, *, name: str) -> dict[str, JsonValue]:
     """Return the data of the page, with all judgments made."""
     sign, stamp = training.stamp
-    alarm = training.alarm
     return {
         "kind": "train",
         "run": {"name": name, "title": f"{name}, dreamgym-kit", "notes": []},
@@ -166,8 +164,6 @@ def training_block(training: Training, *, name: str) -> dict[str, JsonValue]:
             "facts": list(facts_of_training(training)),
             "steps": [step.step for step in training.steps],
             "curves": [_curve(curve) for curve in curves_of(training)],
-            "alarm": alarm
-            and {"name": alarm.get("alarm"), "text": alarm.get("text"), "step": alarm.get("step")},
         },
         "manifest": training.manifest,
     }

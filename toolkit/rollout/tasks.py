@@ -7,6 +7,7 @@ field, so that they can be fixed in one go.
 it, ignoring case.
 """
 
+import ast
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -267,7 +268,6 @@ def _environment(value: JsonValue) -> JsonValue:
 
 _PIECES = re.compile(r"[()]|[^\s()]+")
 _OPERATORS = ("and", "or", "not", "(", ")")
-_Holds = Callable[[str], bool]
 
 
 def select_tasks(tasks: Sequence[Task], expression: str) -> list[Task]:
@@ -277,63 +277,35 @@ def select_tasks(tasks: Sequence[Task], expression: str) -> list[Task]:
         UserError: the expression is malformed.
         NoTaskSelected: it selects none.
     """
-    holds = _Expression(expression).read()
-    selected = [task for task in tasks if holds(task.id.casefold())]
+    pieces = [piece.casefold() for piece in _PIECES.findall(expression)]
+    # each word becomes a name, so that Python's own parser reads the operators
+    spelled = [piece if piece in _OPERATORS else f"w{place}" for place, piece in enumerate(pieces)]
+    words = dict(zip(spelled, pieces, strict=True))
+    try:
+        body = ast.parse(" ".join(spelled), mode="eval").body
+        selected = [task for task in tasks if _holds(body, words, task.id.casefold())]
+    except (SyntaxError, TypeError, RecursionError, MemoryError):
+        raise UserError(
+            f"-k {expression!r}: cannot be read; use words, and, or, not, ( ). Nothing was run."
+        ) from None
     if not selected:
         some = ", ".join(task.id for task in tasks[:3])
         raise NoTaskSelected(f"-k {expression!r} selects none of {len(tasks)} tasks ({some}, ...).")
     return selected
 
 
+def _holds(node: ast.expr, words: Mapping[str, str], task: str) -> bool:
+    match node:
+        case ast.Name(id=name):
+            return words[name] in task
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return not _holds(operand, words, task)
+        case ast.BoolOp(op=operator, values=parts):
+            held = [_holds(part, words, task) for part in parts]
+            return all(held) if isinstance(operator, ast.And) else any(held)
+    raise TypeError(node)  # two words in a row before a parenthesis, or nothing inside it
+
+
 def selectable(name: str) -> bool:
     """Return whether a task's ID can be typed in an expression."""
     return bool(_PIECES.fullmatch(name)) and name.isprintable() and name.casefold() not in _OPERATORS
-
-
-class _Expression:
-    """or := and ("or" and)*; and := not ("and" not)*; not := "not" not | "(" or ")" | word."""
-
-    def __init__(self, text: str) -> None:
-        self._text, self._left = text, _PIECES.findall(text)
-
-    def read(self) -> _Holds:
-        holds = self._any()
-        if self._left:
-            raise self._wrong(f"{self._left[0]!r} found, 'and' or 'or' expected")
-        return holds
-
-    def _any(self) -> _Holds:
-        parts = [self._all()]
-        while self._took("or"):
-            parts.append(self._all())
-        return lambda name: any(part(name) for part in parts)
-
-    def _all(self) -> _Holds:
-        parts = [self._operand()]
-        while self._took("and"):
-            parts.append(self._operand())
-        return lambda name: all(part(name) for part in parts)
-
-    def _operand(self) -> _Holds:
-        if self._took("not"):
-            held = self._operand()
-            return lambda name: not held(name)
-        if self._took("("):
-            inner = self._any()
-            if not self._took(")"):
-                raise self._wrong("a '(' is not closed")
-            return inner
-        if not self._left or self._left[0].casefold() in _OPERATORS:
-            token = repr(self._left[0]) if self._left else "its end"
-            raise self._wrong(f"{token} found, a word expected")
-        word = self._left.pop(0).casefold()
-        return lambda name: word in name
-
-    def _took(self, piece: str) -> bool:
-        if self._left and self._left[0].casefold() == piece:
-            del self._left[0]
-            return True
-        return False
-
-    def _wrong(self, why: str) -> UserError:
-        return UserError(f"-k {self._text!r}: {why}; use words, and, or, not, ( ). Nothing was run.")

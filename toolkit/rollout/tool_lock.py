@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dreamgym_kit.canonical import digest
+from dreamgym_kit.dream.json_values import without_keywords
 from dreamgym_kit.errors import RunDirectoryError, UserError
 from dreamgym_kit.rollout.atomic_files import write_atomically
 from dreamgym_kit.types import Effect, ToolSpec
@@ -30,6 +31,7 @@ Lock = Mapping[str, Mapping[str, "LockedTool"]]
 
 _DIGITS = 16  # of the digest: 64 bits, and a line that fits on a screen
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
+_PROSE = frozenset({"title", "description", "examples", "$comment"})
 
 
 class DecidedBy(StrEnum):
@@ -88,7 +90,7 @@ def locked_tool(
 def tool_digest(name: str, schema: Mapping[str, Any], annotations: Mapping[str, object] | None = None) -> str:
     """Return the digest of a tool's name, schema and annotations, without descriptions."""
     hints = {str(key): value for key, value in (annotations or {}).items() if isinstance(value, bool)}
-    return digest([name, _without_prose(schema), hints])[:_DIGITS]
+    return digest([name, without_keywords(schema, _PROSE), hints])[:_DIGITS]
 
 
 def read_lock(path: Path) -> Lock | None:
@@ -270,25 +272,3 @@ def _read(name: str, row: Mapping[str, Any]) -> LockedTool:
 def _text(value: str) -> str:
     """Return a TOML string: JSON's escapes are valid, except surrogate pairs, and DEL needs one."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _without_prose(schema: Any) -> Any:
-    """Return a JSON schema without titles, descriptions and examples; properties with these names stay."""
-    if isinstance(schema, list):
-        return [_without_prose(item) for item in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    return {
-        key: {name: _without_prose(item) for name, item in value.items()}
-        if key in _NAMED and isinstance(value, Mapping)
-        else value
-        if key in _DATA
-        else _without_prose(value)
-        for key, value in schema.items()
-        if key not in _PROSE
-    }
-
-
-_PROSE = frozenset({"title", "description", "examples", "$comment"})
-_NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-_DATA = frozenset({"enum", "const", "default", "required"})  # their content is data

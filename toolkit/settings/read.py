@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from math import isfinite
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.settings.schema import (
@@ -27,6 +27,7 @@ from dreamgym_kit.settings.views import check_view
 from dreamgym_kit.types import ArgumentReader, Effect, EffectWhen
 
 Where = Callable[..., str]
+_Record = TypeVar("_Record")
 _NOT_KEYS = frozenset({"path", "lines"})
 _WORLD_KEYS = ("ref",)
 _TOO_LARGE = 2**63
@@ -151,6 +152,15 @@ def read_settings(data: Mapping[str, Any], where: Where) -> dict[str, Any]:
     refuse_secrets(data, where)
     refuse_renamed(data, where)
     return _Reader(where).record(Settings, data, ())
+
+
+def read_section(record: type[_Record], data: Any, key: tuple[str, ...], where: Where) -> _Record:
+    """Read what stands in one section; `where` as for `read_settings`.
+
+    Raises:
+        UserError: a key or a value cannot be in it.
+    """
+    return record(**_Reader(where).record(record, data, key))
 
 
 def refuse_secrets(data: Mapping[str, Any], where: Where) -> None:

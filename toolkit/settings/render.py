@@ -152,20 +152,14 @@ def render_tool(spec: ToolSpec) -> list[str]:
 
 
 def _beside_effect(tool: ToolSettings) -> dict[str, Any]:
-    return {
-        "effect_when": tool.effect_when or None,
-        "view": tool.view or None,
-        "guessed": tool.guessed or None,
-        "imagine": tool.imagine,
-    }
+    return {name: getattr(tool, name) for name in _changed(tool, ToolSettings(tool.effect))}
 
 
 def _effect(tool: ToolSettings) -> str:
     """A tool's effect as the value of one line."""
     if not tool.effect_when and not tool.view and tool.imagine is None:
         return _value(f"{tool.effect}{'?' if tool.guessed else ''}")
-    parts = {"effect": tool.effect, **_beside_effect(tool)}
-    return _value({name: value for name, value in parts.items() if value is not None})
+    return _value({"effect": tool.effect, **_beside_effect(tool)})
 
 
 def _tools(settings: Settings, specs: Iterable[ToolSpec]) -> list[str]:

@@ -13,9 +13,14 @@ most (2.5 % + 1.25 % + ..., the upper side of each).
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from math import ceil, comb, sqrt
+from math import ceil, comb
+from typing import TYPE_CHECKING
 
-from dreamgym_kit.trust.outcomes import TaskOutcome, wilson_of_share
+from dreamgym_kit.trust.outcomes import TaskOutcome
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 ALPHA = 0.05  # of a 95 % interval
 RESAMPLES = 2_000
@@ -160,39 +165,12 @@ def _inconclusive(pairs: PairedComparison, a: str, b: str) -> str:
     return f" {counts} {does} as neither." if counts else ""
 
 
-def _require_pairs(before: Sequence[float], after: Sequence[float]) -> int:
+def _differences(before: Sequence[float], after: Sequence[float]) -> "NDArray[np.float64]":
+    import numpy as np
+
     if not before or len(before) != len(after):
         raise ValueError("a change needs the same tasks, one or more, on both sides")
-    return len(before)
-
-
-def share_change(before: Sequence[float], after: Sequence[float]) -> tuple[float, float, float]:
-    """Return the change of a mean share, with its 95 % interval.
-
-    Newcombe's method 10 for a difference of paired proportions (R. G. Newcombe, Statist. Med. 17, 1998,
-    p. 2635): Wilson's intervals of both shares, combined by their correlation. Designed for one episode per
-    task (shares of 0 and 1); with several, a task's share varies less than one outcome, so the interval is
-    wider than needed.
-
-    Args:
-        before: one share (0..1) per task.
-        after: the same tasks in the same order.
-
-    Returns:
-        Change (after - before), its lower and its upper bound.
-
-    Raises:
-        ValueError: no tasks, or different numbers on both sides.
-    """
-    count = _require_pairs(before, after)
-    old, new = sum(before) / count, sum(after) / count
-    low_1, high_1 = wilson_of_share(old, count)
-    low_2, high_2 = wilson_of_share(new, count)
-    together = _correlation(before, after)
-    change = new - old
-    down = (new - low_2) ** 2 - 2 * together * (new - low_2) * (high_1 - old) + (high_1 - old) ** 2
-    up = (high_2 - new) ** 2 - 2 * together * (high_2 - new) * (old - low_1) + (old - low_1) ** 2
-    return change, max(-1.0, change - sqrt(max(0.0, down))), min(1.0, change + sqrt(max(0.0, up)))
+    return np.subtract(after, before, dtype=np.float64)
 
 
 def mean_change(before: Sequence[float], after: Sequence[float]) -> tuple[float, float, float]:
@@ -206,8 +184,7 @@ def mean_change(before: Sequence[float], after: Sequence[float]) -> tuple[float,
     """
     import numpy as np
 
-    _require_pairs(before, after)
-    differences = np.asarray(after, dtype=float) - np.asarray(before, dtype=float)
+    differences = _differences(before, after)
     drawn = np.random.default_rng(_SEED).integers(0, len(differences), (RESAMPLES, len(differences)))
     low, high = np.quantile(differences[drawn].mean(axis=1), [0.025, 0.975])
     return float(differences.mean()), float(low), float(high)
@@ -243,8 +220,8 @@ def bootstrapped_change(
     """
     import numpy as np
 
-    count = _require_pairs(before, after)
-    differences = np.asarray(after, dtype=float) - np.asarray(before, dtype=float)
+    differences = _differences(before, after)
+    count = len(differences)
     change = float(differences.mean())
     pool = np.concatenate([differences, [1.0, -1.0, 0.0]])
     odds = np.concatenate([np.ones(count), [0.5, 0.5, 1.0]]) / (count + 2)
@@ -255,17 +232,6 @@ def bootstrapped_change(
         means[at : at + size] = draw.choice(pool, (size, count + 2), p=odds).mean(axis=1)
     low, high = (float(bound) for bound in np.quantile(means, [alpha / 2, 1 - alpha / 2]))
     return change, min(low, change), max(high, change)
-
-
-def _correlation(before: Sequence[float], after: Sequence[float]) -> float:
-    """Return the phi coefficient with Newcombe's correction; 0 if one side never varies."""
-    count = len(before)
-    old, new = sum(before) / count, sum(after) / count
-    together = sum((a - old) * (b - new) for a, b in zip(before, after, strict=True))
-    if together > 0:
-        together = max(0.0, together - 0.5)  # ad - bc less n/2, over n
-    spread = sqrt(sum((a - old) ** 2 for a in before) * sum((b - new) ** 2 for b in after))
-    return together / spread if spread else 0.0
 
 
 GUARD = 0.1  # over all families, one-sided
@@ -364,16 +330,18 @@ def exact_test(a: Sequence[TaskOutcome], b: Sequence[TaskOutcome]) -> float:
     JASA 80, 1985, p. 969): given a task's successes, B's number of them is hypergeometric. A bootstrap over
     tasks is weak with six tasks. Inconclusive episodes are left out.
     """
+    import numpy as np
+
     of_a = {outcome.task: outcome for outcome in a}
-    chances, seen = [1.0], 0  # chance of each number of B's successes so far
+    chances, seen = np.ones(1), 0  # chance of each number of B's successes so far
     for outcome in b:
         other = of_a.get(outcome.task)
         if other is None or not other.decided or not outcome.decided:
             continue
         successes = other.success + outcome.success
-        chances = _added(chances, _split(successes, other.decided, outcome.decided))
+        chances = np.convolve(chances, _split(successes, other.decided, outcome.decided))
         seen += outcome.success
-    return min(1.0, sum(chances[: seen + 1]))
+    return min(1.0, float(chances[: seen + 1].sum()))
 
 
 def _split(successes: int, tries_a: int, tries_b: int) -> list[float]:
@@ -381,12 +349,3 @@ def _split(successes: int, tries_a: int, tries_b: int) -> list[float]:
     ways = comb(tries_a + tries_b, successes)
     return [comb(tries_b, of_b) * comb(tries_a, successes - of_b) / ways if of_b <= successes else 0.0
             for of_b in range(tries_b + 1)]  # fmt: skip
-
-
-def _added(first: Sequence[float], second: Sequence[float]) -> list[float]:
-    """Return the distribution of the sum of two independent counts."""
-    total = [0.0] * (len(first) + len(second) - 1)
-    for at, chance in enumerate(first):
-        for more, also in enumerate(second):
-            total[at + more] += chance * also
-    return total

@@ -359,21 +359,14 @@ def _check_bound(settings: Settings, facts: GraphInspection) -> None:
 
 
 def _check_settings(settings: Settings, facts: GraphInspection) -> None:
-    known = {spec.name for spec in facts.tools}
-    for name in settings.tools:
-        if name not in known:
-            raise UnknownName(
-                "tool", name, known=known, source=settings.where("tools", name), where="the graph"
-            )
+    tools, nodes = set(facts.specs()), {path.rpartition("/")[2] for path in facts.nodes}
+    names = [("tool", "tools", name, tools, name in tools) for name in settings.tools]
     for pattern in settings.faults:
-        if not any(fnmatchcase(name, pattern) for name in known):
-            raise UnknownName(
-                "tool", pattern, known=known, source=settings.where("faults", pattern), where="the graph"
-            )
+        matched = any(fnmatchcase(name, pattern) for name in tools)
+        names.append(("tool", "faults", pattern, tools, matched))
+    names += [("node", "nodes", name, nodes, name in nodes) for name in settings.nodes]
+    for kind, section, name, known, there in names:
+        if not there:
+            source = settings.where(section, name)
+            raise UnknownName(kind, name, known=known, source=source, where="the graph")
     check_match(settings, facts.specs())
-    nodes = {path.rpartition("/")[2] for path in facts.nodes}
-    for name in settings.nodes:
-        if name not in nodes:
-            raise UnknownName(
-                "node", name, known=nodes, source=settings.where("nodes", name), where="the graph"
-            )

@@ -3,7 +3,6 @@
 Such a graph runs. In any other the reading of code may have missed what acts, so a person decides.
 """
 
-import dis
 import functools
 import inspect
 import itertools
@@ -23,6 +22,7 @@ from dreamgym_kit.adapters.langgraph.analysis import side_effects
 from dreamgym_kit.adapters.langgraph.analysis.gc_objects import closure_of
 from dreamgym_kit.adapters.langgraph.analysis.inventory import behind, beside_nodes
 from dreamgym_kit.adapters.langgraph.analysis.nodes import is_framework, nodes_of, unwrapped
+from dreamgym_kit.adapters.langgraph.analysis.outliving_changes import instructions_of
 from dreamgym_kit.adapters.langgraph.analysis.side_effects import is_users
 from dreamgym_kit.adapters.langgraph.intercept.functions import real_of
 from dreamgym_kit.settings import advice
@@ -127,7 +127,7 @@ def _methods(value: Any, words: frozenset[str]) -> Iterator[side_effects.Reached
 def _attributes(function: Any) -> Iterator[str]:
     """The attributes that code reads, of whatever value."""
     for code in side_effects.codes_of(real_of(function).__code__):
-        steps = [step for step in dis.get_instructions(code) if step.opname not in ("CACHE", "PUSH_NULL")]
+        steps = [step for step in instructions_of(code) if step.opname not in ("CACHE", "PUSH_NULL")]
         for place, step in enumerate(steps):
             if step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
                 yield str(step.argval)

@@ -9,6 +9,7 @@ import builtins
 import collections
 import copy
 import dis
+import functools
 import types
 from collections.abc import Mapping
 from typing import Any
@@ -47,6 +48,24 @@ _IDLE = frozenset(
 _JUMPS = frozenset(dis.hasjrel) | frozenset(dis.hasjabs)
 
 
+@functools.lru_cache(maxsize=512)
+def instructions_of(code: types.CodeType) -> tuple[dis.Instruction, ...]:
+    """The instructions of a code object; each is read several times in the start of a dream."""
+    return tuple(dis.get_instructions(code))
+
+
+@functools.lru_cache(maxsize=4096)
+def _may_change(code: types.CodeType) -> bool:
+    """Whether any instruction changes something: most functions have none."""
+    return any(_is_change(instruction) for instruction in instructions_of(code))
+
+
+def _is_change(instruction: dis.Instruction) -> bool:
+    return instruction.opname in _CONTAINER or (
+        instruction.opname in _ATTRIBUTE and instruction.argval in _CHANGES
+    )
+
+
 class _Made:
     """Made by the code itself, or immutable."""
 
@@ -83,7 +102,9 @@ class _Stretches:
 
     def changes(self, code: types.CodeType) -> bool:
         """See `changes_others`."""
-        for instruction in dis.get_instructions(code):
+        if not _may_change(code):
+            return False
+        for instruction in instructions_of(code):
             if instruction.is_jump_target:
                 self._stack.clear()
             self._step(instruction)

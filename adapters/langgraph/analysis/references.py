@@ -41,8 +41,17 @@ def environment_providers(settings: Settings, names: Iterable[str]) -> Mapping[s
         UserError: not importable, cannot be made, lacks a method, or has one that takes other arguments.
     """
     environments: dict[str, EnvironmentProvider] = {}
-    for name, kind in _provider_kinds(settings, names).items():
-        where = f"{settings.where('environments', name, 'ref')}: '{settings.environments[name]}'"
+    for name in sorted(set(names) & set(settings.environments)):
+        reference, place = settings.environments[name], settings.where("environments", name, "ref")
+        kind = load_named(reference, kind="environment provider", where=place, folder=settings.folder)
+        where = f"{place}: '{reference}'"
+        lacks = [
+            f"{method}()"
+            for method in _METHODS
+            if method != _OPTIONAL and not callable(_attribute(kind, method, place))
+        ]
+        if lacks and not hasattr(kind, "__getattr__"):  # found now, and not in the first episode
+            raise UserError(f"{where} has no {' and no '.join(lacks)}. {_DEFINE_PROVIDER}")
         try:
             environments[name] = kind() if isinstance(kind, type) else kind
         except KeyboardInterrupt:
@@ -54,31 +63,6 @@ def environment_providers(settings: Settings, names: Iterable[str]) -> Mapping[s
             ) from error
         _check_provider(environments[name], where)
     return environments
-
-
-def _provider_kinds(settings: Settings, names: Iterable[str]) -> Mapping[str, Any]:
-    """What settings name for these worlds, a class or an object; it is imported, and no class is called.
-
-    Raises:
-        UserError: not importable, or it lacks a method: a run would find that out in its first episode.
-    """
-    kinds: dict[str, Any] = {}
-    for name in sorted(set(names) & set(settings.environments)):
-        where = settings.where("environments", name, "ref")
-        kinds[name] = kind = load_named(
-            settings.environments[name], kind="environment provider", where=where, folder=settings.folder
-        )
-        lacks = [
-            f"{method}()"
-            for method in _METHODS
-            if method != _OPTIONAL and not callable(_attribute(kind, method, where))
-        ]
-        if lacks and not hasattr(kind, "__getattr__"):
-            raise UserError(
-                f"{where}: '{settings.environments[name]}' has no {' and no '.join(lacks)}. "
-                f"{_DEFINE_PROVIDER}"
-            )
-    return kinds
 
 
 def _check_provider(environment: EnvironmentProvider, where: str) -> None:
@@ -165,24 +149,32 @@ def checkers_of(settings: Settings, tasks: Sequence[Task]) -> Mapping[str, Check
     return checkers
 
 
-def check_expectations(tasks: Sequence[Task], facts: GraphInspection) -> None:
-    """Refuse an expectation about a tool that the graph lacks: it would fail, or hold, whatever happens."""
+def check_tasks(
+    tasks: Sequence[Task], facts: GraphInspection, settings: Settings, *, must_reset: bool = False
+) -> None:
+    """Refuse tasks that cannot be run on a graph as they are.
+
+    An expectation about a tool that the graph lacks would fail, or hold, whatever happens. LangGraph drops
+    unknown fields of an input silently.
+
+    Raises:
+        UserError: an expectation or an input names what the graph does not have; or, where each episode
+            `must_reset` its world, a tool changes one that settings name nobody for.
+    """
     known = facts.specs()
     for task in tasks:
         for tool in (*(task.expect.get("calls") or ()), *(task.expect.get("max") or ())):
             if tool not in known:
                 source = f"task {task.id!a}, expect"
                 raise UnknownName("tool", str(tool), known=known, source=source, where="the graph")
-
-
-def check_inputs(tasks: Sequence[Task], facts: GraphInspection) -> None:
-    """Refuse an input that holds nothing of the graph's state; LangGraph drops unknown fields silently."""
     for task in tasks:
         if facts.state and task.input and not any(name in facts.state for name in task.input):
             source = f"task {task.id!a}, input"
             raise UnknownName(
                 "field", next(iter(task.input)), known=facts.state, source=source, where="the graph's state"
             )
+    if must_reset:
+        _check_resets(tasks, facts, settings)
 
 
 def check_effects(facts: GraphInspection, settings: Settings) -> None:
@@ -238,7 +230,7 @@ def episodes_at_once(
     return 1
 
 
-def check_resets(tasks: Sequence[Task], facts: GraphInspection, settings: Settings) -> None:
+def _check_resets(tasks: Sequence[Task], facts: GraphInspection, settings: Settings) -> None:
     """Refuse real episodes in worlds that nobody puts back: each would begin where another one ended.
 
     Raises:

@@ -14,7 +14,7 @@ import os
 import re
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,7 @@ from langgraph.pregel import Pregel
 
 from dreamgym_kit.adapters.langgraph.analysis.gc_objects import closure_of
 from dreamgym_kit.adapters.langgraph.analysis.nodes import is_framework
-from dreamgym_kit.adapters.langgraph.analysis.outliving_changes import changes_others
+from dreamgym_kit.adapters.langgraph.analysis.outliving_changes import changes_others, instructions_of
 from dreamgym_kit.adapters.langgraph.intercept.functions import of_library, real_of, under
 
 # Modules whose use means that a function acts on the world by itself.
@@ -115,7 +115,7 @@ def read(function: types.FunctionType, owner: Any = None, *, makes: bool = False
     codes = list(codes_of(function.__code__))
     words = frozenset(name for code in codes for name in code.co_names)
     reading = Reading(words=words)
-    stores = {instruction.opname for code in codes for instruction in dis.get_instructions(code)}
+    stores = {instruction.opname for code in codes for instruction in instructions_of(code)}
     changes = any(
         changes_others(code, function.__globals__, handed=code is function.__code__) for code in codes
     )
@@ -168,7 +168,7 @@ def _without_made(function: types.FunctionType) -> types.FunctionType:
     named = (function.__globals__.get(name) for name in code.co_names)
     if not any(value is tool or value is StructuredTool or value is Tool for value in named):
         return function
-    listed = [step for step in dis.get_instructions(code) if step.opname not in ("CACHE", "COPY_FREE_VARS")]
+    listed = [step for step in instructions_of(code) if step.opname not in ("CACHE", "COPY_FREE_VARS")]
     called = {
         step.argval
         for before, step, after in zip(listed, listed[1:], listed[2:], strict=False)
@@ -186,11 +186,12 @@ def _without_made(function: types.FunctionType) -> types.FunctionType:
     return made
 
 
+@functools.lru_cache(maxsize=4096)
 def _opens_for_writing(code: types.CodeType) -> bool:
     """Whether a mode for writing is among the arguments of an `open`; its first argument is a path."""
     instructions = [
         instruction
-        for instruction in dis.get_instructions(code)
+        for instruction in instructions_of(code)
         if instruction.opname not in ("CACHE", "PUSH_NULL")
     ]
     for place, instruction in enumerate(instructions):
@@ -202,7 +203,7 @@ def _opens_for_writing(code: types.CodeType) -> bool:
     return False
 
 
-def constants_given(following: list[dis.Instruction]) -> list[Any]:
+def constants_given(following: Sequence[dis.Instruction]) -> list[Any]:
     """Constant arguments of the call whose function was loaded last; None for each that is computed.
 
     Where branches make the arguments' number unclear, all constants that follow.
@@ -221,7 +222,7 @@ def constants_given(following: list[dis.Instruction]) -> list[Any]:
 def _names_used(function: types.FunctionType) -> Iterator[Any]:
     """Values of the global names, imported modules and closure cells that the code names."""
     for code in codes_of(function.__code__):
-        instructions = list(dis.get_instructions(code))
+        instructions = instructions_of(code)
         for place, instruction in enumerate(instructions):
             after = instructions[place + 1 : place + 60]  # of one import, or one chain of attributes
             if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
@@ -232,7 +233,7 @@ def _names_used(function: types.FunctionType) -> Iterator[Any]:
     yield from closure_of(function)
 
 
-def _imported(name: str, following: list[dis.Instruction]) -> Iterator[Any]:
+def _imported(name: str, following: Sequence[dis.Instruction]) -> Iterator[Any]:
     """What an import inside a function gives, where the module is loaded; else its name has to do."""
     module = sys.modules.get(name) or types.ModuleType(name)
     names = []
@@ -246,7 +247,7 @@ def _imported(name: str, following: list[dis.Instruction]) -> Iterator[Any]:
     yield from (vars(module).get(key, types.ModuleType(name)) for key in names) if names else (module,)
 
 
-def _attribute_of(value: Any, following: list[dis.Instruction]) -> Any:
+def _attribute_of(value: Any, following: Sequence[dis.Instruction]) -> Any:
     """What code takes from a module that it names: `urllib.parse.quote` is no `urllib`."""
     for instruction in following:
         module = issubclass(type(value), types.ModuleType)  # a proxy may raise from being asked for its class
@@ -371,12 +372,17 @@ def unpacked(value: Any) -> tuple[Any, Any]:
             value = value.func
         elif under(value) is not value:
             value = under(value)
-        elif not is_users(value) and isinstance(
-            wrapped := inspect.getattr_static(value, "__wrapped__", None), types.FunctionType
-        ):
+        elif not is_users(value) and isinstance(wrapped := _wrapped(value), types.FunctionType):
             value = wrapped
         else:
             return value, owner
+
+
+def _wrapped(value: Any) -> Any:
+    """What a decorator was put around; looked up without running code of the value."""
+    if type(value) is types.FunctionType:  # nearly all are: its own attributes are all that it has
+        return value.__dict__.get("__wrapped__")
+    return inspect.getattr_static(value, "__wrapped__", None)
 
 
 def _of_table(table: Any, words: frozenset[str], name: str) -> Iterator[Reached]:

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from langchain_core.tools import BaseTool, StructuredTool, Tool
 
 from dreamgym_kit.adapters.langgraph.analysis.gc_objects import closure_of
-from dreamgym_kit.adapters.langgraph.intercept.functions import real_code
+from dreamgym_kit.adapters.langgraph.intercept.functions import real_of
 from dreamgym_kit.adapters.langgraph.intercept.patches import is_ours
 
 _SERVED = ("langchain_mcp_adapters", "langchain.mcp", "mcp", "fastmcp")
@@ -78,7 +78,7 @@ def place_of(called: object) -> str:
 def _is_code_of(body: object, package: str, names: frozenset[str]) -> bool:
     if not isinstance(body, types.FunctionType):
         return False
-    code = real_code(body)
+    code = real_of(body).__code__
     return code.co_qualname in names and _lies_in(code.co_filename, package)
 
 
@@ -126,7 +126,7 @@ class _Reading:
         return tuple(self.of(value, depth) for value, _ in zip(list(values), range(_MAX_ITEMS), strict=False))
 
     def _function(self, function: types.FunctionType, depth: int) -> Hashable:
-        code = real_code(function)
+        code = real_of(function).__code__
         self.files.add(code.co_filename)
         held = (*closure_of(function), *(function.__defaults__ or ()))
         return code.co_filename, code, self._all(held, depth)
@@ -154,6 +154,6 @@ def _code_of(kind: type) -> _Kind:
                 entry = entry.__wrapped__
             plain = getattr(entry, "__func__", entry)
             if isinstance(plain, types.FunctionType) and not name.startswith("__pydantic"):
-                code = real_code(plain)
+                code = real_of(plain).__code__
                 bodies.append((name, code.co_filename, code))
     return f"{kind.__module__}:{kind.__qualname__}", tuple(bodies)

@@ -15,7 +15,13 @@ from typing import Any, TypeVar
 from langchain_core.runnables import RunnableConfig
 from langgraph.pregel import Pregel
 
+from dreamgym_kit.adapters.langgraph.analysis.inspection import GraphInspection
 from dreamgym_kit.adapters.langgraph.analysis.nodes import runtime_context
+from dreamgym_kit.adapters.langgraph.analysis.references import (
+    check_tasks,
+    checkers_of,
+    environment_providers,
+)
 from dreamgym_kit.adapters.langgraph.episode.state import (
     EpisodeState,
     UsageCounter,
@@ -30,22 +36,23 @@ from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS
 from dreamgym_kit.adapters.langgraph.intercept.functions import hooked_names
 from dreamgym_kit.adapters.langgraph.intercept.memory import own_graph
 from dreamgym_kit.adapters.langgraph.policy.capture import ModelPolicy, captured
+from dreamgym_kit.adapters.langgraph.run.experiences import AnswerSources
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest
 from dreamgym_kit.dream.faults import FaultPlan, faults_of
-from dreamgym_kit.dream.grading import SecondJudge, judge_cut_off, judge_twice
+from dreamgym_kit.dream.grading import judge_cut_off, judge_twice
 from dreamgym_kit.dream.imagined.experience import SeedingFailed
 from dreamgym_kit.dream.structured_output import CountedEndpoint
 from dreamgym_kit.dream.user import user_of
 from dreamgym_kit.errors import EpisodeStop, EpisodeTimeout
 from dreamgym_kit.findings.case import Case
+from dreamgym_kit.findings.detectors import Detectors
 from dreamgym_kit.findings.text import leaves
+from dreamgym_kit.guard import egress
 from dreamgym_kit.guard.thread_owners import acting
 from dreamgym_kit.interfaces import (
-    Account,
-    ChatEndpoint,
     Checker,
     EnvironmentProvider,
     EventSink,
-    ExperienceModel,
     Judgement,
     Outcome,
     RunHook,
@@ -54,12 +61,12 @@ from dreamgym_kit.interfaces import (
 from dreamgym_kit.replay.masking import Masker, process_masker
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.engine import GRACE_S, LATE_WRITE_S
+from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.jobs import Job, ended, verdict_of
 from dreamgym_kit.rollout.journal import masked_episode
 from dreamgym_kit.routing.process import CONFIG_KEY, current, entered
 from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.routing.session import Session
-from dreamgym_kit.routing.supervision import Overseer
 from dreamgym_kit.routing.transcript_check import reconcile
 from dreamgym_kit.sandbox.confining import settle
 from dreamgym_kit.settings.schema import Settings
@@ -71,71 +78,91 @@ _Word = TypeVar("_Word")
 REFUSED_S = 5.0  # what an episode gets to end by itself once something in it was refused
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LangGraphRunner:
-    """Implements `interfaces.EpisodeRunner` for a compiled graph; runs any number of episodes at once.
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """A run, made of parts: a graph that was loaded and read, and what runs around it.
+
+    Implements `interfaces.EpisodeRunner`; runs any number of episodes at once. Made by `setup.prepared`.
 
     Attributes:
+        request: what was asked for.
         graph: compiled; its memory is replaced, episode by episode.
-        experience: answers in a dream; unused while recording.
-        prefix: put before episode ids in transitions, so that recordings of two runs stay apart.
-        judge: judges every episode instead of the tasks' own checkers.
-        second: a model that judges beside the checker; the checker wins.
-        chat: plays the users that tasks describe as personas.
-        masker: takes secrets out of what is kept of an episode.
-        in_thread: run the graph synchronously (see `streaming`).
-        overseer: lets real calls through where the policy's mode is `S2R`.
-        model_policy: answers in place of the graph's chat models.
-        on_turns: is given what it said, with the episode's id, before the episode is judged.
         hooks: are called around each call and when an episode has ended; what they find stands in it. The
             budget is one of them always.
-        real_faults: whether real calls fail by the settings' faults too.
-        lore: what detectors worked out of the tools, for all episodes alike.
+        masker: takes secrets out of what is kept of an episode.
+        checkers: of all the tasks, by the name that tasks have for them.
+        policy: answers in place of the graph's chat models; None: they answer for themselves.
+        in_thread: run the graph synchronously (see `streaming`).
+        sources: who answers in a dream, and plays users; unused while recording.
+        label: put before the ids of recorded episodes, so that recordings of two runs stay apart.
+        seed: of planned faults.
+        on_turns: is given what the policy said, with the episode's id, before the episode is judged.
         on_executed: is given an episode as soon as a real call is noticed in it, before all else.
-        seed: makes the entities that a task needs in its imagined environment; None: nothing is imagined.
-        imagined_count: episodes that rest on imagined answers count as passed or failed.
+        lore: what detectors worked out of the tools, for all episodes alike.
         unended: sessions whose real writes were still running when last looked at.
     """
 
+    request: RunRequest
     graph: Pregel[Any]
-    policy: CallRouter
-    settings: Settings
+    facts: GraphInspection
+    router: CallRouter
+    detectors: Detectors
     budget: RunBudget
-    events: EventSink
-    experience: ExperienceModel | None = None
-    environments: Mapping[str, EnvironmentProvider] = field(default_factory=dict)
-    checkers: Mapping[str, Checker] = field(default_factory=dict)
-    judge: Checker | None = None
-    prefix: str = ""
-    second: SecondJudge | None = None
-    chat: ChatEndpoint | None = None
-    masker: Masker = field(default_factory=process_masker)
-    in_thread: bool = False
     hooks: Sequence[RunHook] = ()
-    lore: dict[object, Any] = field(default_factory=dict)
-    overseer: Overseer | None = None
-    model_policy: ModelPolicy | None = None
+    masker: Masker = field(default_factory=process_masker)
+    checkers: dict[str, Checker] = field(default_factory=dict)
+    environments: dict[str, EnvironmentProvider] = field(default_factory=dict)
+    policy: ModelPolicy | None = None
+    in_thread: bool = False
+    sources: AnswerSources = field(default_factory=AnswerSources)
+    events: EventSink = field(default_factory=NoEvents)
+    label: str = ""
+    seed: int = 0
     on_turns: Callable[[str, tuple[Turn, ...]], None] | None = None
-    real_faults: bool = False
     on_executed: Callable[[Episode], None] | None = None
-    seed: Callable[[Task, Sequence[str], Account], Awaitable[None]] | None = None
-    imagined_count: bool = False
-    unended: list[Session] = field(default_factory=list)
+    lore: dict[object, Any] = field(init=False, default_factory=dict)
+    unended: list[Session] = field(init=False, default_factory=list)
+
+    @property
+    def settings(self) -> Settings:
+        """Those of the request."""
+        return self.request.settings
+
+    @property
+    def prefix(self) -> str:
+        """What stands before an episode's id in its calls."""
+        return f"{self.label}:" if self.request.mode is not Mode.DREAM else ""
+
+    def admit(self, tasks: Sequence[Task], judges: Mapping[str, Checker] | None = None) -> None:
+        """Let more tasks be run, held to what those that it was opened with are held to.
+
+        `judges`: checkers that no setting names.
+
+        Raises:
+            UserError: one of them cannot be run; none is admitted.
+        """
+        own = judges or {}
+        check_tasks(tasks, self.facts, self.settings, must_reset=self.request.must_reset)
+        with egress.exempt():  # a worker's guard stands
+            checkers = checkers_of(self.settings, [task for task in tasks if task.checker not in own])
+            names = {task.environment.name for task in tasks} - set(self.environments)
+            self.environments.update(environment_providers(self.settings, names))
+        self.checkers.update({**checkers, **own})
 
     async def run(self, task: Task, *, repeat: int, attempt: int) -> Episode:
         """See `EpisodeRunner.run`."""
         episode = f"{task.id}.{repeat}"
         environment = self.environments.get(task.environment.name)
-        if self.policy.writes_are_real and (unended := self._unended(environment)):
+        if self.router.writes_are_real and (unended := self._unended(environment)):
             return ended(Job(task, repeat, attempt), unended, "error")
         session = self._session(task, episode)
-        if self.policy.writes_are_real:
+        if self.router.writes_are_real:
             self.unended.append(session)
         usage = UsageCounter(session, self.settings.model, self.budget)
         state = EpisodeState(task=task, repeat=repeat, attempt=attempt, session=session, usage=usage)
         session.on_executed = lambda: self._keep_executed(state)
         place = self.prefix + episode
-        real = self.policy.mode is not Mode.DREAM
+        real = self.router.mode is not Mode.DREAM
         not_closed = ""
         try:
             configurable, failed = await _set_up(environment, state, place, real=real)
@@ -168,11 +195,11 @@ class LangGraphRunner:
 
     async def _seeded(self, state: EpisodeState) -> str:
         """Make the entities of the task where its environment is imagined; why that failed, or ""."""
-        if self.seed is None:
+        if self.sources.imagined is None:
             return ""
         texts = tuple(map(str, leaves(dict(state.task.input))))
         try:
-            await self.seed(state.task, texts, state.session)
+            await self.sources.imagined.seed(state.task, texts, state.session)
         except SeedingFailed as error:
             return f"the entities of the task could not be made: {error}"
         except EpisodeStop as stop:
@@ -229,7 +256,7 @@ class LangGraphRunner:
             task=state.task,
             steps=state.session.ledger.transitions(),
             messages=tuple(state.transcript.records),
-            specs=self.policy.specs,
+            specs=self.router.specs,
             policy=state.usage.prompts,
             interrupts=tuple(state.replies),
             approval=self.settings.findings.approval,
@@ -242,8 +269,8 @@ class LangGraphRunner:
 
     def _session(self, task: Task, episode: str) -> Session:
         return Session(
-            self.policy,
-            experience=self.experience,
+            self.router,
+            experience=self.sources.model,
             episode=self.prefix + episode,
             task=task.id,
             environment=task.environment,
@@ -258,21 +285,21 @@ class LangGraphRunner:
             whole_turns=True,
             faults=FaultPlan(
                 self.settings.faults,
-                self.settings.simulate.seed,
-                real=self.real_faults,
+                self.seed,
+                real=self.request.real_faults,
                 prefix=self.prefix,
             ),
             masker=self.masker,
-            overseer=self.overseer,
+            overseer=self.request.overseer,
         )
 
     async def _driven(self, state: EpisodeState, episode: str, configurable: dict[str, Any]) -> None:
         """Drive the graph, its models answered by the policy where there is one."""
-        if self.model_policy is None:
+        if self.policy is None:
             await self._drive(state, configurable)
             return
-        async with self.model_policy.lives(episode):
-            with captured(self.model_policy, state.session, episode) as capture:
+        async with self.policy.lives(episode):
+            with captured(self.policy, state.session, episode) as capture:
                 await self._drive(state, configurable)
         if self.on_turns is not None:
             self.on_turns(episode, capture.turns())
@@ -301,7 +328,7 @@ class LangGraphRunner:
                 async with limit:
                     context = runtime_context(graph, given)  # its defaults may be the user's code
                     session.on_refusal = _soon_over(limit)
-                    chat = CountedEndpoint(self.chat, session, "user") if self.chat is not None else None
+                    chat = CountedEndpoint(self.sources.user, session, "user") if self.sources.user else None
                     user = user_of(task, chat)
                     await follow(graph, config, state, user, in_thread=self.in_thread, context=context)
         except asyncio.CancelledError:
@@ -323,13 +350,13 @@ class LangGraphRunner:
             state.transcript.records,
             session,
             known_tools=HOLDINGS.names | hooked_names(),
-            structured=HOLDINGS.structured | self.policy.structured,
+            structured=HOLDINGS.structured | self.router.structured,
         )
         if reconciled.bad_arguments:
             session.count("bad_arguments", reconciled.bad_arguments)
-        if reconciled.executed and not self.policy.mode.bare:
+        if reconciled.executed and not self.router.mode.bare:
             session.ran(reconciled.executed)
-        if not self.policy.mode.bare:
+        if not self.router.mode.bare:
             session.violations.extend(reconciled.violations)
         if state.stop == "finished" and reconciled.errors:
             session.violations.extend(reconciled.errors)
@@ -349,7 +376,7 @@ class LangGraphRunner:
         if state.stop == "crashed":
             state.stop = "error"
             return Judgement(Verdict.FAILED, state.reason, 0.0), ()
-        if state.stop == "limit" and state.ran_on and self.model_policy is not None:
+        if state.stop == "limit" and state.ran_on and self.policy is not None:
             return Judgement(Verdict.FAILED, state.reason, 0.0), ()  # else going in circles costs nothing
         if state.stop not in ("finished", "abstained"):
             return Judgement(verdict_of(state.stop), state.reason), ()
@@ -358,7 +385,7 @@ class LangGraphRunner:
             transitions=session.ledger.transitions(),
             messages=state.transcript.records,
             final=final_state(state.values),
-            real=self.policy.writes_are_real,
+            real=self.router.writes_are_real,
             configurable=configurable,
         )
         rests = _imagined(session)
@@ -368,7 +395,7 @@ class LangGraphRunner:
             cut = replace(outcome, transitions=_to_the_unanswered(session))
             judged = await _held(judge_cut_off(cut, checker, state.reason), cut, state)
             return self._counted(judged or Judgement(Verdict.ERROR, state.reason), state, rests=rests), ()
-        both = await _held(judge_twice(outcome, checker, self.second, session), outcome, state)
+        both = await _held(judge_twice(outcome, checker, self.sources.second, session), outcome, state)
         if both is None:
             return Judgement(Verdict.ERROR, state.reason), ()
         if both.agree is not None:
@@ -378,14 +405,17 @@ class LangGraphRunner:
 
     def _checker(self, task: Task, *, imagined: bool) -> Checker | None:
         """Who judges; an imagined environment only where nothing else is looked at, else the second judge."""
-        checker: Checker | None = self.judge or (self.checkers.get(task.checker) if task.checker else None)
-        if not imagined or checker is self.judge or getattr(checker, "pure", checker is None):
+        own = self.request.judge
+        checker: Checker | None = own or (self.checkers.get(task.checker) if task.checker else None)
+        if not imagined or checker is own or getattr(checker, "pure", checker is None):
             return checker
-        return _not_pure if self.second is None else None
+        return _not_pure if self.sources.second is None else None
 
     def _counted(self, judgement: Judgement, state: EpisodeState, *, rests: bool) -> Judgement:
         """What a judgement counts for: where it rests on imagined answers, nothing unless settings say so."""
-        if not rests or self.imagined_count or not judgement.verdict.conclusive:
+        settings = self.settings
+        counts = settings.gate.imagined == "count" or (self.request.measures and settings.train.imagined)
+        if not rests or counts or not judgement.verdict.conclusive:
             return judgement
         state.would = judgement.verdict
         would = "pass" if judgement.verdict is Verdict.PASSED else "fail"

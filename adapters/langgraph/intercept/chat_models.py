@@ -37,7 +37,12 @@ from dreamgym_kit.adapters.langgraph.intercept.unseen_calls import (
     tool_of_node,
 )
 from dreamgym_kit.adapters.langgraph.policy.capture import capture_of
-from dreamgym_kit.adapters.langgraph.policy.responses import Leaf
+from dreamgym_kit.adapters.langgraph.policy.responses import (
+    Leaf,
+    chunks_of_reply,
+    events_of_reply,
+    result_of_reply,
+)
 from dreamgym_kit.canonical import canonical
 from dreamgym_kit.guard import egress
 from dreamgym_kit.routing.process import PROCESS, current, find
@@ -121,7 +126,7 @@ def generating(real: Any) -> Any:
         session = _session(self, args, kwargs)
         with turn_of(session, self, args, kwargs) as turn, _failing(session):
             leaf = Leaf(session, real, self, args, kwargs)
-            result: ChatResult = turn.result() or turn.kept(leaf.result_now())
+            result: ChatResult = turn.result() or turn.kept(leaf.now(result_of_reply))
         if session is not None:
             _heard(session, self, [generation.message for generation in result.generations], kwargs)
         return result
@@ -148,6 +153,7 @@ def generating_async(real: Any) -> Any:
 def streaming(real: Any) -> Any:
     """Wrap a sync stream of chunks or events."""
     events = real.__name__.endswith("_events")
+    form = events_of_reply if events else chunks_of_reply
 
     @functools.wraps(real)
     def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> Iterator[Any]:
@@ -158,7 +164,7 @@ def streaming(real: Any) -> Any:
         asked = _Asked()
         with turn_of(session, self, args, kwargs, events=events) as turn, _failing(session):
             leaf = Leaf(session, real, self, args, kwargs)
-            for place, part in enumerate(turn.parts() or leaf.parts_now(events=events)):
+            for place, part in enumerate(turn.parts() or leaf.now(form)):
                 if not place:  # the caller may stop reading here
                     _answered(session)
                 _hear_part(session, self, part, kwargs, asked)
@@ -173,6 +179,7 @@ def streaming(real: Any) -> Any:
 def streaming_async(real: Any) -> Any:
     """Wrap an async stream of chunks or events."""
     events = real.__name__.endswith("_events")
+    form = events_of_reply if events else chunks_of_reply
 
     @functools.wraps(real)
     async def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
@@ -182,7 +189,7 @@ def streaming_async(real: Any) -> Any:
             leaf = Leaf(session, real, self, args, kwargs)
             begun = False
             parts = turn.parts()
-            async for part in _one_by_one(parts) if parts else leaf.parts(events=events):
+            async for part in _one_by_one(parts) if parts else leaf.parts(form):
                 if not begun:
                     begun = True
                     _answered(session)

@@ -246,7 +246,7 @@ def same_definition(first: object, second: object, depth: int = 3) -> bool:
         return False
     held, held_there = [*_held(first), *_named(first)], [*_held(second), *_named(second)]
     return (
-        _origin(first, real_code(first)) == _origin(second, real_code(second))
+        _origin(first, real_of(first).__code__) == _origin(second, real_of(second).__code__)
         and len(held) == len(held_there)
         and all(same_definition(a, b, depth - 1) for a, b in zip(held, held_there, strict=True))
     )
@@ -261,14 +261,14 @@ _CONSTANT = (str, int, float, bool, bytes)
 
 def _of_own_file(function: types.FunctionType) -> bool:
     """Whether a function's global names are those of the file that its code stands in: not so with `exec`."""
-    file, own = function.__globals__.get("__file__"), real_code(function).co_filename
+    file, own = function.__globals__.get("__file__"), real_of(function).__code__.co_filename
     return isinstance(file, str) and os.path.realpath(file) == os.path.realpath(own)
 
 
 def _named(function: types.FunctionType) -> Iterator[object]:
     """What the global names in a function's code stand for, but for modules and classes."""
     names = function.__globals__
-    values = (names.get(name) for name in sorted(real_code(function).co_names))
+    values = (names.get(name) for name in sorted(real_of(function).__code__.co_names))
     return (value for value in values if not isinstance(value, (types.ModuleType, type)))
 
 
@@ -331,8 +331,7 @@ def is_empty(target: Callable[..., Any]) -> bool:
     function = under(target)
     if not isinstance(function, types.FunctionType):
         return False
-    known = _OF.get(id(function))
-    return _does_nothing((known.real if known is not None else function).__code__)
+    return _does_nothing(real_of(function).__code__)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -396,16 +395,9 @@ def hooked_as(name: str) -> list[Hook]:
     ]
 
 
-def real_code(function: types.FunctionType) -> types.CodeType:
-    """The code that its author wrote."""
-    known = _OF.get(id(function))
-    return (known.real if known is not None and known.function is function else function).__code__
-
-
 def hook_of(function: object) -> Hook | None:
     """The hook in a function."""
-    known = _OF.get(id(function))
-    return known if known is not None and known.function is function else None
+    return _OF.get(id(function))  # the hook keeps its function: no other has that id
 
 
 def ids_kept() -> set[int]:
@@ -438,24 +430,24 @@ def _install(function: types.FunctionType, name: str, tool: BaseTool | None, *, 
 
 def enter(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Where a hooked function's calls arrive."""
-    hooked, session = _hook(number, args)
-    if session is None or _unnamed(hooked, session, args, kwargs):
+    hooked, session = _met(number, args, kwargs)
+    if session is None:
         return hooked.real(*args, **kwargs)
     return session.drive(_way(hooked, session, hooked.real, args, kwargs))()
 
 
 async def enter_async(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Where a hooked coroutine function's calls arrive."""
-    hooked, session = _hook(number, args)
-    if session is None or _unnamed(hooked, session, args, kwargs):
+    hooked, session = _met(number, args, kwargs)
+    if session is None:
         return await hooked.real(*args, **kwargs)
     return (await session.drive_async(_way(hooked, session, hooked.real, args, kwargs)))()
 
 
 def enter_generator(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Where a hooked generator function's calls arrive; the answer's items are what it yields."""
-    hooked, session = _hook(number, args)
-    if session is None or _unnamed(hooked, session, args, kwargs):
+    hooked, session = _met(number, args, kwargs)
+    if session is None:
         return (yield from hooked.real(*args, **kwargs))
 
     def listed(*given: Any, **named: Any) -> list[Any]:
@@ -466,12 +458,13 @@ def enter_generator(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     return None
 
 
-def _hook(number: int, args: tuple[Any, ...]) -> tuple[Hook, Session | None]:
+def _met(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Hook, Session | None]:
     """The hook that was met, and the session to ask; None where the real body may run unasked."""
     hooked = _HOOKS.get(number)
     if hooked is None:
         raise RuntimeError("a hooked function was called while its hook was being removed")
-    return hooked, _session(hooked, args)
+    session = _session(hooked, args)
+    return hooked, None if session is not None and _unnamed(hooked, session, args, kwargs) else session
 
 
 def _session(hooked: Hook, args: tuple[Any, ...]) -> Session | None:

@@ -15,6 +15,8 @@ import sys
 import types
 import weakref
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import compress
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ from langgraph.store.base import BaseStore
 from dreamgym_kit.adapters.langgraph.analysis.gc_objects import Living
 from dreamgym_kit.adapters.langgraph.analysis.inventory import Inventory, InventoryEntry
 from dreamgym_kit.adapters.langgraph.analysis.loading import load_named
-from dreamgym_kit.adapters.langgraph.analysis.nodes import functions_of, nodes_of
+from dreamgym_kit.adapters.langgraph.analysis.nodes import functions_of, is_framework, nodes_of
 from dreamgym_kit.adapters.langgraph.analysis.side_effects import (
     OPENS,
     Reached,
@@ -155,7 +157,7 @@ def hook_unreached(inventory: Inventory, living: Iterable[Any]) -> None:
 
 def hook_loaded(module: types.ModuleType) -> None:
     """Do the same for a module of the user's that an episode imports."""
-    if is_users_module(module):
+    if _is_users_module(vars(module)):
         scope = _scopes([vars(module)])
         _hook_acting(scope, scope, (), set())
 
@@ -193,15 +195,13 @@ def _unreached(
     near: dict[int, Scope], scopes: dict[int, Scope], living: Iterable[Any], left_alone: set[int]
 ) -> list[types.FunctionType]:
     """The functions and methods that act and that no hook is in."""
-    offered = [
-        Reached(function)
-        for obj in living
-        # nearly all are plain functions of other modules: this is asked of each function in the process
-        if id(getattr(obj if type(obj) is types.FunctionType else under(obj), "__globals__", None)) in scopes
-        and is_users(function := under(obj))
-    ]
+    functions = [function for function in map(under, living) if type(function) is types.FunctionType]
+    # nearly all are of other modules: this is asked of each function in the process
+    ours = map(scopes.__contains__, map(id, map(attrgetter("__globals__"), functions)))
+    offered = [Reached(function) for function in compress(functions, ours) if is_users(function)]
     framework: list[Any] = []
-    for value in (value for scope in scopes.values() for value in list(scope.values())):
+    values = {id(value): value for scope in scopes.values() for value in list(scope.values())}
+    for value in values.values():  # many are imported into several modules
         with contextlib.suppress(Exception):  # a proxy may raise from anything: it is not read
             if issubclass(_kind(value), _CALLED_BY_FRAMEWORK):
                 framework.append(value)
@@ -255,14 +255,13 @@ def _scopes(given: Iterable[Scope], *, imported: bool = False) -> dict[int, Scop
                 named |= {value.__module__ for value in values if type(value) is types.FunctionType}
                 origins = (sys.modules.get(name) for name in named if isinstance(name, str))
                 modules |= {id(module): module for module in origins if module is not None}
-            waiting += [vars(module) for module in modules.values() if is_users_module(module)]
+            waiting += [vars(module) for module in modules.values() if _is_users_module(vars(module))]
     return scopes
 
 
-def is_users_module(module: types.ModuleType) -> bool:
-    """Whether a module is a file of the user's own code."""
-    file = vars(module).get("__file__")
-    return isinstance(file, str) and not of_library(file)
+def _is_users_module(names: Scope) -> bool:
+    file, name = names.get("__file__"), names.get("__name__")
+    return isinstance(file, str) and not of_library(file) and not is_framework(str(name))
 
 
 def _kind(value: Any) -> type:

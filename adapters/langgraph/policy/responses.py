@@ -135,12 +135,11 @@ class Leaf:
         if self._capture is None:  # a policy that answers in its place runs no tool of the provider's
             self._kwargs = allowed_arguments(session, model, dict(kwargs))
 
-    def result_now(self) -> ChatResult:
-        """The answer, whole, from sync code."""
+    def now(self, form: Callable[[PolicyReply], Any]) -> Any:
+        """The answer from sync code; what the policy said in this form."""
         if self._capture is None:
-            result: ChatResult = self._real(self._model, *self._args, **self._kwargs)
-            return result
-        return result_of_reply(self._capture.answer_now(self._model, self._named))
+            return self._real(self._model, *self._args, **self._kwargs)
+        return form(self._capture.answer_now(self._model, self._named))
 
     async def result(self) -> ChatResult:
         """The answer, whole."""
@@ -149,22 +148,13 @@ class Leaf:
             return result
         return result_of_reply(await self._capture.answer(self._model, self._named))
 
-    def parts_now(self, *, events: bool) -> Iterator[Any]:
-        """The answer as a stream of chunks, or of protocol events, from sync code."""
-        if self._capture is None:
-            yield from self._real(self._model, *self._args, **self._kwargs)
-            return
-        answer = self._capture.answer_now(self._model, self._named)
-        yield from (events_of_reply if events else chunks_of_reply)(answer)
-
-    async def parts(self, *, events: bool) -> AsyncIterator[Any]:
-        """The same, asynchronously."""
+    async def parts(self, form: Callable[[PolicyReply], Iterator[Any]]) -> AsyncIterator[Any]:
+        """The answer as a stream; what the policy said in this form."""
         if self._capture is None:
             async for part in self._real(self._model, *self._args, **self._kwargs):
                 yield part
             return
-        answer = await self._capture.answer(self._model, self._named)
-        for part in (events_of_reply if events else chunks_of_reply)(answer):
+        for part in form(await self._capture.answer(self._model, self._named)):
             yield part
 
     def _taking(self, capture: Capture | None) -> Capture | None:

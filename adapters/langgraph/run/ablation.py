@@ -77,10 +77,11 @@ def ablate(request: AblationRequest, *, tell: Tell) -> list[AblationRow]:
     _must_be_same(request)
     rows, whole = [], None
     for part in (WHOLE, *parts):
-        row = _saved_row(request, part)
+        place = request.out / f"{part}.json"
+        row = _read(place, ROWS.read, "remove it to measure that part again")
         if row is None:
             row = _measured(request, part, whole)
-            write_atomically(request.out / f"{part}.json", json.dumps(ROWS.write(row)).encode("ascii"))
+            write_atomically(place, json.dumps(ROWS.write(row)).encode("ascii"))
         if part == WHOLE:
             whole = request.out / WHOLE / "real"
         rows.append(row)
@@ -200,7 +201,7 @@ def _learned(
     request: AblationRequest, settings: Settings, store: TransitionStore, row: AblationRow, whole: Path | None
 ) -> AblationRow:
     """Train in this dream, and try what came of it on the real tools."""
-    from dreamgym_kit.adapters.langgraph.training.api import train
+    from dreamgym_kit.adapters.langgraph.training.train import train
 
     place = request.out / row.part / "training"
     learned_from = [task for task in request.tasks if task.split is Split.TRAIN]
@@ -264,10 +265,6 @@ def _free(place: Path) -> Path:
 
 def _mean(evaluation: Evaluation) -> float | None:
     return evaluation.b.once.mean if evaluation.b.once is not None else None
-
-
-def _saved_row(request: AblationRequest, part: str) -> AblationRow | None:
-    return _read(request.out / f"{part}.json", ROWS.read, "remove it to measure that part again")
 
 
 def _read(path: Path, read: Callable[[Any], Record], advice: str) -> Record | None:

@@ -21,17 +21,14 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode
 
-from dreamgym_kit.adapters.langgraph.analysis.inspection import GraphInspection, inspect_compiled, own_tools
+from dreamgym_kit.adapters.langgraph.analysis.inspection import GraphInspection, own_tools
 from dreamgym_kit.adapters.langgraph.analysis.loading import open_graph
-from dreamgym_kit.adapters.langgraph.analysis.locking import LockWatch, confirmed_in_lock
+from dreamgym_kit.adapters.langgraph.analysis.locking import LockWatch
 from dreamgym_kit.adapters.langgraph.analysis.references import environment_providers
 from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS
-from dreamgym_kit.adapters.langgraph.intercept.install import hook_tool_functions, install
-from dreamgym_kit.adapters.langgraph.intercept.registration import (
-    check_confirmed,
-    register_functions,
-    register_nodes,
-)
+from dreamgym_kit.adapters.langgraph.intercept.install import install
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+from dreamgym_kit.adapters.langgraph.run.setup import ready
 from dreamgym_kit.adapters.stores.factory import salt_of
 from dreamgym_kit.dream.crawl_queue import Frontier, words_of
 from dreamgym_kit.dream.faults import is_transient
@@ -146,12 +143,10 @@ async def crawl(
     install()
     async with AsyncExitStack() as stack:
         graph = await stack.enter_async_context(open_graph(request.graph, folder=request.settings.folder))
-        living = register_functions(request.settings)
-        register_nodes(graph, request.settings)
-        facts = inspect_compiled(graph, request.settings, living=living)
-        confirmed = confirmed_in_lock(request.graph, request.settings, facts.locked, request.store)
-        check_confirmed(facts.inventory, request.settings, confirmed)
-        hook_tool_functions(living)
+        asked = RunRequest(
+            graph=request.graph, tasks=(), settings=request.settings, mode=Mode.RECORD, store=request.store
+        )
+        facts = ready(graph, asked)
         LockWatch(request.graph, request.settings, facts, request.store)
         plan = plan_crawl(facts, trust_guesses=request.trust_guesses)
         if not plan.reads:

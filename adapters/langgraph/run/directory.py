@@ -3,7 +3,7 @@
 import importlib.metadata
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,8 +33,7 @@ _FREE = ("steps", "eval_every", "eval_n", "eval_tasks", "eval_real", "keep", "re
 """Of [train]; the rest matters."""
 
 
-@contextmanager
-def run_directory(request: RunRequest, tasks: Sequence[Task]) -> Iterator[RunDirectory]:
+def run_directory(request: RunRequest, tasks: Sequence[Task]) -> AbstractContextManager[RunDirectory]:
     """Make the run's directory, or take it up again; one that nothing was written to is not left behind.
 
     Raises:
@@ -43,8 +42,7 @@ def run_directory(request: RunRequest, tasks: Sequence[Task]) -> Iterator[RunDir
     matters = _matters(request, tasks)
     if request.shard is not None:
         matters["shard"] = asdict(request.shard)
-    with leg_directory(request, matters, lambda: _about(request, tasks)) as directory:
-        yield directory
+    return leg_directory(request, matters, lambda: _about(request, tasks))
 
 
 @contextmanager
@@ -183,20 +181,16 @@ def _made_with(*packages: str) -> dict[str, Any]:
     return {"versions": versions, "python": platform.python_version()}
 
 
-@contextmanager
 def training_directory(
     request: TrainRequest, learn: Sequence[Task], held_out: Sequence[Task], model: Path
-) -> Iterator[RunDirectory]:
+) -> AbstractContextManager[RunDirectory]:
     """`run_directory` of a training.
 
     Raises:
         UserError: there is something else at its place, or it was begun with other settings.
     """
     matters = _of_training(request, learn, model)
-    with leg_directory(
-        request, matters, lambda: _about_training(request, learn, held_out), kind="train-"
-    ) as directory:
-        yield directory
+    return leg_directory(request, matters, lambda: _about_training(request, learn, held_out), kind="train-")
 
 
 def _of_training(request: TrainRequest, learn: Sequence[Task], model: Path) -> dict[str, Any]:

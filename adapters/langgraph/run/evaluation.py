@@ -13,12 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dreamgym_kit.adapters.langgraph.run.api import (
-    renamed_arguments,
-    requested,
-    settings_of,
-    waited_run,
-)
+from dreamgym_kit.adapters.langgraph.run.api import renamed_arguments, requested, settings_of, waited_run
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest, Tasks, tasks_of
 from dreamgym_kit.adapters.langgraph.run.run import RunResult, run
 from dreamgym_kit.adapters.models.named_models import Named, opened_policy, weights_digest, with_policy

@@ -2,20 +2,36 @@
 
 import threading
 from collections.abc import AsyncIterator, Container, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager, nullcontext
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    closing,
+    contextmanager,
+    nullcontext,
+)
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dreamgym_kit.adapters.models.named_models import learned_directory, open_experience
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+from dreamgym_kit.adapters.models.named_models import (
+    allowance,
+    directory_of,
+    gate_of_settings,
+    learned_directory,
+    open_experience,
+)
 from dreamgym_kit.adapters.stores.factory import is_far, kept_programs
 from dreamgym_kit.chat import ChatRequest
 from dreamgym_kit.dream.answer_schema import AnswerSchema, schema_for
-from dreamgym_kit.dream.calibration import ReasonedSupport, ReasonedTrial
+from dreamgym_kit.dream.calibration import ReasonedSupport, ReasonedTrial, learn_support
 from dreamgym_kit.dream.chain import ChainedExperience, FallbackChain, without
 from dreamgym_kit.dream.environment_facts import EnvironmentFacts, FactIndex, recorded_facts
 from dreamgym_kit.dream.held_out import audit_reasoned
 from dreamgym_kit.dream.imagined.experience import ImaginedExperience
+from dreamgym_kit.dream.judge import ModelJudge
 from dreamgym_kit.dream.llm_experience import Allows, ReasonedExperience
 from dreamgym_kit.dream.matching import Match
 from dreamgym_kit.dream.programs.experience import ProgramTracker
@@ -26,6 +42,7 @@ from dreamgym_kit.dream.things import identifiers, opened
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import ChatEndpoint, ExperienceModel, HybridQuery, Situation, TransitionStore
+from dreamgym_kit.replay.masking import masked_answer
 from dreamgym_kit.replay.retrieval import question_text
 from dreamgym_kit.rollout.budgets import BudgetedEndpoint, RunAccount, RunBudget
 from dreamgym_kit.rollout.environment_files import EnvironmentFile, environments_folder, facts_path
@@ -33,6 +50,7 @@ from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.routing.router import Mode
 from dreamgym_kit.settings.load import rules_folder
 from dreamgym_kit.settings.schema import PolicySettings, Settings
+from dreamgym_kit.settings.views import seen_through
 from dreamgym_kit.types import Call, Environment, Spend, Split, ToolSpec, Transition
 
 if TYPE_CHECKING:
@@ -474,3 +492,71 @@ def _scanned(store: TransitionStore | None, **of: Any) -> list[Transition]:
         return []
     with egress.exempt():  # the buffer is the kit's own file
         return list(store.scan(**of))
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerSources:
+    """Who answers a run's calls."""
+
+    model: ExperienceModel | None = None  # None: the real tools
+    recorded: ExperienceModel | None = None  # the part of it that needs no endpoint
+    chat: ChatEndpoint | None = None  # makes tasks, and judges where a curriculum says so
+    second: ModelJudge | None = None  # judges beside the checker; the checker wins
+    user: ChatEndpoint | None = None  # plays the users that tasks describe as personas
+    support: ReasonedSupport = field(default_factory=lambda: learn_support(()))
+    spend: Spend = field(default_factory=Spend)  # of trying the model on held-out recordings
+    trials: Sequence[ReasonedTrial] = ()  # held-out calls that calibrated the model
+    imagined: ImaginedExperience | None = None  # the part of the model that invents
+
+
+async def answer_sources(
+    stack: AsyncExitStack,
+    request: RunRequest,
+    specs: Mapping[str, ToolSpec],
+    budget: RunBudget,
+    directory: RunDirectory | None,
+    *,
+    known: Sequence[ReasonedTrial] = (),
+) -> AnswerSources:
+    """Open the endpoint, try it on held-out recordings, and put the chain together.
+
+    Without a `directory` nothing is tried: the driver of this worker did, and `known` came of it.
+    """
+    settings, dreams, check = request.settings, not request.mode.bare, directory is not None
+    chat = await stack.enter_async_context(asked_endpoint(settings, budget, dreams=dreams, check=check))
+    gate, trials, spend = None, known, Spend()
+    if chat is not None:
+        with egress.exempt():  # the kit's own files
+            gate = gate_of_settings(settings)
+    store = seen_through(request.store, settings.tools, masked_answer)
+    if gate is not None or directory_of(settings) is not None:  # what it was taught would flatter it here
+        trials = gate.trials if gate is not None else ()
+    elif directory is not None:
+        trials, spend = await held_out_trials(directory, store, chat, settings, specs, budget)
+    support = learn_support(trials)
+    if not dreams:
+        return AnswerSources(chat=chat, support=support, spend=spend, trials=trials)
+    recorded = request.experience or chained_experience(store, settings, specs)
+    decides = stack.enter_context(with_decisions(recorded, settings))
+    allows = allowance(settings, gate, training=request.trains) if chat is not None else None
+    model = with_model(recorded, chat, settings, store, support, before=decides, allows=allows, specs=specs)
+    imagined = imagined_experience(chat, settings, store, specs)
+    if imagined is not None and request.measures and not settings.train.imagined:
+        raise UserError(
+            "train and evaluate take no imagined answers, which prove nothing. Record the tools, or set "
+            "train.imagined = true. Nothing was run."
+        )
+    if imagined is not None:
+        stack.callback(imagined.close)
+        model = imagined if model is None else FallbackChain(model, imagined)
+    text = chat if directory_of(settings) is None else None  # a directory decides, and no more
+
+    async def of(role: str) -> ChatEndpoint | None:
+        if getattr(settings.experience, f"{role}_model") is None:
+            return text
+        own = asked_endpoint(settings, budget, dreams=True, check=check, role=role)
+        return await stack.enter_async_context(own)
+
+    judge = await of("judge") if settings.experience.judge else None
+    second = None if judge is None else ModelJudge(judge)
+    return AnswerSources(model, recorded, text, second, await of("user"), support, spend, trials, imagined)

@@ -16,6 +16,7 @@ from typing import Any
 from dreamgym_kit.adapters.langgraph.analysis.inspection import GraphInspection
 from dreamgym_kit.adapters.langgraph.analysis.locking import LockWatch
 from dreamgym_kit.adapters.langgraph.analysis.references import episodes_at_once
+from dreamgym_kit.adapters.langgraph.episode.runner import Run
 from dreamgym_kit.adapters.langgraph.intercept.install import latch_unowned
 from dreamgym_kit.adapters.langgraph.intercept.registration import refuse_left_behind
 from dreamgym_kit.adapters.langgraph.run.directory import (
@@ -25,9 +26,9 @@ from dreamgym_kit.adapters.langgraph.run.directory import (
     run_directory,
     spent,
 )
-from dreamgym_kit.adapters.langgraph.run.experiences import servers_watched
+from dreamgym_kit.adapters.langgraph.run.experiences import answer_sources, servers_watched
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest, name_of, tasks_of
-from dreamgym_kit.adapters.langgraph.run.setup import AnswerSources, Run, gated_process, prepared
+from dreamgym_kit.adapters.langgraph.run.setup import gated_process, prepared
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.grading import DISAGREE
 from dreamgym_kit.dream.imagined.experience import ImaginedExperience
@@ -132,18 +133,17 @@ async def run(
         lock = LockWatch(request.graph, settings, made.facts, request.store)
         warnings = [*warnings, *lock.notes]
         lanes = episodes_at_once(request, made.environments, (task.environment.name for task in tasks))
-        journal = directory.journal()
-        stack.callback(journal.close)
-        log = directory.events()
-        stack.callback(log.close)
+        journal = stack.enter_context(closing(directory.journal()))
+        log = stack.enter_context(closing(directory.events()))
         heard = FanOut([log, events or NoEvents()], made.masker)
         stack.enter_context(_strays_told(heard, directory.path, made.masker))
         errors = count_earlier(directory, budget, tally)
         if tally.executed:  # in an earlier leg: nothing more begins, and this one says so too
             switch.cancel(format_executed([call for _, call in tally.executed]), code=ExitCode.EXECUTED)
         at_once = append_executed(journal, switch, heard)
-        await made.find_answers(stack, directory)
-        sources, policy, seed = _watched(made, heard, switch), made.policy, settings.simulate.seed
+        sources = await answer_sources(stack, request, made.facts.specs(), budget, directory)
+        _watch_mined(sources.recorded, request, heard, switch)
+        made.sources, seed = sources, settings.simulate.seed
         tally.charge("calibration", sources.spend)
         label = request.label if request.label is not None else directory.manifest.run
         _tell_start(heard, request, tasks, directory, journal, sources.imagined)
@@ -173,7 +173,7 @@ async def run(
                 totals = await work(workers)
             take_added(request.store, reports)
         else:
-            runner = made.runner(events=heard, label=label, seed=seed, policy=policy, on_executed=at_once)
+            runner = replace(made, events=heard, label=label, seed=seed, on_executed=at_once)
             late_s = LATE_WRITE_S if writes_are_real(request.mode, request.stage) else 0.0
             totals = await work(runner, limit_s=settings.limits.max_seconds, grace_s=GRACE_S + late_s)
         servers = await watch.table() if watch is not None else ()
@@ -181,7 +181,7 @@ async def run(
         summary, slips = _finish(made, directory, totals, tally, reports, servers)
         heard.emit("run_finished", directory=str(directory.path))
         lock.check(directory.path)
-        notes = (*reports.notes, *(policy.notes if policy is not None else ()))
+        notes = (*reports.notes, *(made.policy.notes if made.policy is not None else ()))
         warned = (
             *warnings,
             *noted,
@@ -242,15 +242,15 @@ def _kernel_heard(mode: Mode) -> list[str]:
     return noted
 
 
-def _watched(made: Run, events: EventSink, switch: StopSwitch) -> AnswerSources:
-    """The run's sources; mining is watched, and done before workers begin, which find it kept."""
-    recorded = made.sources.recorded
+def _watch_mined(
+    recorded: ExperienceModel | None, request: RunRequest, events: EventSink, switch: StopSwitch
+) -> None:
+    """Watch the mining, which is done before workers begin: they find it kept."""
     if isinstance(recorded, ChainedExperience):
         recorded.programs.watch = partial(_watch_mining, events, switch, [0])
-        if made.request.settings.workers.elsewhere:
+        if request.settings.workers.elsewhere:
             with suppress(asyncio.CancelledError):  # the run is stopped then, and begins no episode
-                recorded.prepare(made.request.settings.tenant)
-    return made.sources
+                recorded.prepare(request.settings.tenant)
 
 
 def _watch_mining(

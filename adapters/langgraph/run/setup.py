@@ -10,9 +10,9 @@ is imported or makes a model, a stand-in is set that nothing ever sends, for as 
 """
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,12 @@ from dreamgym_kit.adapters.langgraph.analysis.locking import confirmed_in_lock
 from dreamgym_kit.adapters.langgraph.analysis.nodes import nodes_of
 from dreamgym_kit.adapters.langgraph.analysis.references import (
     check_effects,
-    check_expectations,
-    check_inputs,
-    check_resets,
+    check_tasks,
     checkers_of,
     detectors_named,
     environment_providers,
 )
-from dreamgym_kit.adapters.langgraph.episode.runner import LangGraphRunner
+from dreamgym_kit.adapters.langgraph.episode.runner import Run
 from dreamgym_kit.adapters.langgraph.episode.streaming import only_sync
 from dreamgym_kit.adapters.langgraph.intercept.install import dreaming_process, hook_tool_functions, install
 from dreamgym_kit.adapters.langgraph.intercept.registration import (
@@ -41,46 +39,21 @@ from dreamgym_kit.adapters.langgraph.intercept.registration import (
     register_nodes,
 )
 from dreamgym_kit.adapters.langgraph.policy.capture import ModelPolicy
-from dreamgym_kit.adapters.langgraph.run.experiences import (
-    asked_endpoint,
-    chained_experience,
-    held_out_trials,
-    imagined_experience,
-    with_decisions,
-    with_model,
-)
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest
-from dreamgym_kit.adapters.models.named_models import allowance, directory_of, gate_of_settings
 from dreamgym_kit.adapters.stores.factory import salt_of
-from dreamgym_kit.dream.calibration import ReasonedSupport, ReasonedTrial, learn_support
-from dreamgym_kit.dream.chain import FallbackChain
-from dreamgym_kit.dream.grading import SecondJudge
-from dreamgym_kit.dream.imagined.experience import ImaginedExperience
-from dreamgym_kit.errors import GraphNotLoaded, UnknownName, UnsupportedGraph, UserError
-from dreamgym_kit.findings.detectors import Detectors
+from dreamgym_kit.errors import GraphNotLoaded, UnknownName, UnsupportedGraph
 from dreamgym_kit.guard import egress
-from dreamgym_kit.interfaces import (
-    ChatEndpoint,
-    Checker,
-    EnvironmentProvider,
-    EventSink,
-    ExperienceModel,
-    RunHook,
-    TransitionStore,
-)
-from dreamgym_kit.replay.masking import Masker, masked_answer, process_masker
+from dreamgym_kit.interfaces import RunHook, TransitionStore
+from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.event_loop import START_OBJECTS, frozen_heap
-from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.routing.process import holding
 from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.sandbox.confining import check, stands_for
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.settings.secrets import keep_secret, open_key_files
-from dreamgym_kit.settings.views import seen_through
 from dreamgym_kit.supervision.session import SupervisedCalls
-from dreamgym_kit.turns import Turn
-from dreamgym_kit.types import Episode, Source, Spend, Task, Transition
+from dreamgym_kit.types import Source, Task, Transition
 
 
 @contextmanager
@@ -97,158 +70,6 @@ def gated_process(request: RunRequest, folder: Path) -> Iterator[list[str]]:
         yield [*open_key_files(request.settings), *warnings]
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerSources:
-    """Who answers a run's calls."""
-
-    model: ExperienceModel | None = None  # None: the real tools
-    recorded: ExperienceModel | None = None  # the part of it that needs no endpoint
-    chat: ChatEndpoint | None = None  # makes tasks, and judges where a curriculum says so
-    judge: ChatEndpoint | None = None  # beside the checker
-    user: ChatEndpoint | None = None  # plays users
-    support: ReasonedSupport = field(default_factory=lambda: learn_support(()))
-    spend: Spend = field(default_factory=Spend)  # of trying the model on held-out recordings
-    trials: Sequence[ReasonedTrial] = ()  # held-out calls that calibrated the model
-    imagined: ImaginedExperience | None = None  # the part of the model that invents
-
-
-@dataclass(slots=True)
-class Run:
-    """A run, made of parts. Made by `prepared`: a graph that was loaded, read and held against its tasks."""
-
-    request: RunRequest
-    graph: Pregel[Any]
-    facts: GraphInspection
-    detectors: Detectors
-    masker: Masker
-    checkers: dict[str, Checker]  # of all the tasks
-    environments: dict[str, EnvironmentProvider]
-    budget: RunBudget
-    policy: ModelPolicy | None
-    sources: AnswerSources = field(default_factory=AnswerSources)
-
-    def admit(self, tasks: Sequence[Task], judges: Mapping[str, Checker] | None = None) -> None:
-        """Let more tasks be run, held to what those that it was opened with are held to.
-
-        `judges`: checkers that no setting names.
-
-        Raises:
-            UserError: one of them cannot be run; none is admitted.
-        """
-        own, settings = judges or {}, self.request.settings
-        check_inputs(tasks, self.facts)
-        check_expectations(tasks, self.facts)
-        if self.request.must_reset:
-            check_resets(tasks, self.facts, settings)
-        with egress.exempt():  # a worker's guard stands
-            checkers = checkers_of(settings, [task for task in tasks if task.checker not in own])
-            names = {task.environment.name for task in tasks} - set(self.environments)
-            self.environments.update(environment_providers(settings, names))
-        self.checkers.update({**checkers, **own})
-
-    async def find_answers(
-        self,
-        stack: AsyncExitStack,
-        directory: RunDirectory | None,
-        *,
-        known: Sequence[ReasonedTrial] = (),
-    ) -> None:
-        """Open the endpoint, try it on held-out recordings, and put the chain together.
-
-        Without a `directory` nothing is tried: the driver of this worker did, and `known` came of it.
-        """
-        request, settings, budget = self.request, self.request.settings, self.budget
-        dreams, check = not request.mode.bare, directory is not None
-        chat = await stack.enter_async_context(asked_endpoint(settings, budget, dreams=dreams, check=check))
-        gate, trials, spend, specs = None, known, Spend(), self.facts.specs()
-        if chat is not None:
-            with egress.exempt():  # the kit's own files
-                gate = gate_of_settings(settings)
-        store = seen_through(request.store, settings.tools, masked_answer)
-        if gate is not None or directory_of(settings) is not None:  # what it was taught would flatter it here
-            trials = gate.trials if gate is not None else ()
-        elif directory is not None:
-            trials, spend = await held_out_trials(directory, store, chat, settings, specs, budget)
-        support = learn_support(trials)
-        if not dreams:
-            self.sources = AnswerSources(chat=chat, support=support, spend=spend, trials=trials)
-            return
-        recorded = request.experience or chained_experience(store, settings, specs)
-        decides = stack.enter_context(with_decisions(recorded, settings))
-        allows = allowance(settings, gate, training=request.trains) if chat is not None else None
-        model = with_model(
-            recorded, chat, settings, store, support, before=decides, allows=allows, specs=specs
-        )
-        imagined = imagined_experience(chat, settings, store, specs)
-        if imagined is not None and request.measures and not settings.train.imagined:
-            raise UserError(
-                "train and evaluate take no imagined answers, which prove nothing. Record the tools, or set "
-                "train.imagined = true. Nothing was run."
-            )
-        if imagined is not None:
-            stack.callback(imagined.close)
-            model = imagined if model is None else FallbackChain(model, imagined)
-        text = chat if directory_of(settings) is None else None  # a directory decides, and no more
-
-        async def of(role: str) -> ChatEndpoint | None:
-            if getattr(settings.experience, f"{role}_model") is None:
-                return text
-            own = asked_endpoint(settings, budget, dreams=True, check=check, role=role)
-            return await stack.enter_async_context(own)
-
-        judge = await of("judge") if settings.experience.judge else None
-        self.sources = AnswerSources(
-            model, recorded, text, judge, await of("user"), support, spend, trials, imagined
-        )
-
-    def runner(
-        self,
-        *,
-        events: EventSink,
-        label: str,
-        seed: int,
-        policy: ModelPolicy | None = None,
-        on_turns: Callable[[str, tuple[Turn, ...]], None] | None = None,
-        on_executed: Callable[[Episode], None] | None = None,
-    ) -> LangGraphRunner:
-        """What runs the episodes. `label`: put before recorded episodes' ids; `seed`: of planned faults."""
-        request, settings, sources = self.request, self.request.settings, self.sources
-        recording = request.mode is not Mode.DREAM
-        router = CallRouter(
-            request.mode,
-            self.facts.specs(),
-            frozenset(settings.structured_outputs),
-            request.stage,
-            self.facts.judge,
-            frozenset(settings.leave_out),
-        )
-        return LangGraphRunner(
-            graph=self.graph,
-            policy=router,
-            overseer=request.overseer,
-            settings=replace(settings, simulate=replace(settings.simulate, seed=seed)),
-            budget=self.budget,
-            events=events,
-            experience=sources.model,
-            chat=sources.user,
-            second=_second_judge(sources.judge),
-            masker=self.masker,
-            environments=self.environments,
-            checkers=self.checkers,
-            judge=request.judge,
-            prefix=f"{label}:" if recording else "",
-            in_thread=only_sync(self.graph),
-            hooks=[*call_hooks(router, request.store), self.detectors],
-            model_policy=policy,
-            on_turns=on_turns,
-            on_executed=on_executed,
-            real_faults=request.real_faults,
-            seed=sources.imagined.seed if sources.imagined is not None else None,
-            imagined_count=settings.gate.imagined == "count"
-            or (request.measures and settings.train.imagined),
-        )
-
-
 async def prepared(
     stack: AsyncExitStack, request: RunRequest, tasks: Sequence[Task], budget: RunBudget
 ) -> Run:
@@ -256,33 +77,43 @@ async def prepared(
     settings = request.settings
     with frozen_heap(START_OBJECTS):
         graph = await stack.enter_async_context(open_graph_for(request))
-        facts = _ready(graph, request)
+        facts = ready(graph, request)
     check_nodes(graph, settings, has_policy=request.policy is not None)
-    check_expectations(tasks, facts)
-    check_inputs(tasks, facts)
     if request.must_be_said:
         check_effects(facts, settings)
-    if request.must_reset:
-        check_resets(tasks, facts, settings)
+    check_tasks(tasks, facts, settings, must_reset=request.must_reset)
     keep_secret(settings)  # a worker's, or of a caller in Python
     with egress.exempt():  # a file beside the buffer
         salt = salt_of(request.store, settings)
     # here, since the graph's import may have read a .env file
     masker = process_masker(settings.experience.key_env, salt=salt)
+    router = CallRouter(
+        request.mode,
+        facts.specs(),
+        frozenset(settings.structured_outputs),
+        request.stage,
+        facts.judge,
+        frozenset(settings.leave_out),
+    )
+    detectors = detectors_named(settings)
     return Run(
         request=request,
         graph=graph,
         facts=facts,
-        detectors=detectors_named(settings),
+        router=router,
+        detectors=detectors,
+        hooks=[*call_hooks(router, request.store), detectors],
         masker=masker,
         checkers=dict(checkers_of(settings, tasks)),
         environments=dict(environment_providers(settings, {task.environment.name for task in tasks})),
         budget=budget,
         policy=policy_of(request),
+        in_thread=only_sync(graph),
     )
 
 
-def _ready(graph: Pregel[Any], request: RunRequest) -> GraphInspection:
+def ready(graph: Pregel[Any], request: RunRequest) -> GraphInspection:
+    """Hook what settings name, read the graph, and refuse what cannot be run as it is asked for."""
     living = register_functions(request.settings)
     register_nodes(graph, request.settings)
     own_model = request.policy is None or bool(request.settings.policy.only_nodes)
@@ -296,14 +127,6 @@ def _ready(graph: Pregel[Any], request: RunRequest) -> GraphInspection:
     if request.mode is Mode.DREAM and facts.taken is not None:
         hook_unreached(facts.taken, living.functions())
     return facts
-
-
-def _second_judge(endpoint: ChatEndpoint | None) -> SecondJudge | None:
-    if endpoint is None:
-        return None
-    from dreamgym_kit.dream.judge import ModelJudge
-
-    return ModelJudge(endpoint)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,10 @@ from typing import Any
 
 from dreamgym_kit.adapters.engines.processes import Processes
 from dreamgym_kit.adapters.engines.ray_cluster import RayHost, checked_address
-from dreamgym_kit.adapters.langgraph.episode.runner import LangGraphRunner
+from dreamgym_kit.adapters.langgraph.episode.runner import Run
+from dreamgym_kit.adapters.langgraph.run.experiences import answer_sources
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest, name_of
-from dreamgym_kit.adapters.langgraph.run.setup import Run, gated_process, prepared
+from dreamgym_kit.adapters.langgraph.run.setup import gated_process, prepared
 from dreamgym_kit.adapters.models.local import LocalPolicy, open_local
 from dreamgym_kit.adapters.models.named_models import NamedPolicy, opened_policy
 from dreamgym_kit.adapters.models.remote import RemotePolicy, open_remote
@@ -237,7 +238,8 @@ async def open_worker(
         )
         warnings = stack.enter_context(gated_process(request, folder))
         made = await prepared(stack, request, tasks, budget)
-        await made.find_answers(stack, None, known=[ReasonedTrial(*trial) for trial in given["trials"]])
+        trials = [ReasonedTrial(*trial) for trial in given["trials"]]
+        made.sources = await answer_sources(stack, request, made.facts.specs(), budget, None, known=trials)
         here = _Here(
             made=made,
             events=FanOut([events], made.masker),
@@ -299,7 +301,7 @@ def settings_of(given: Mapping[str, Any]) -> Settings:
 class _Here(WorkerContext):
     """An open worker."""
 
-    runner: LangGraphRunner = field(init=False)
+    runner: Run = field(init=False)
     made: Run
     events: EventSink
     on_executed: Callable[[Episode], None] | None
@@ -315,7 +317,8 @@ class _Here(WorkerContext):
         if policy is not None and scope:
             policy = replace(policy, seed=seed, scope=scope, announced={}, gone=self._gone.append)
         self._gone.clear()
-        self.runner = self.made.runner(
+        self.runner = replace(
+            self.made,
             events=self.events,
             label=label,
             seed=seed,

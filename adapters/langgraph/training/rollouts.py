@@ -28,10 +28,12 @@ from typing import Any
 
 from dreamgym_kit.adapters.langgraph.analysis.locking import LockWatch
 from dreamgym_kit.adapters.langgraph.analysis.references import episodes_at_once
+from dreamgym_kit.adapters.langgraph.episode.runner import Run
 from dreamgym_kit.adapters.langgraph.policy.capture import ModelPolicy
 from dreamgym_kit.adapters.langgraph.run.directory import run_directory
+from dreamgym_kit.adapters.langgraph.run.experiences import answer_sources
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest, tasks_of
-from dreamgym_kit.adapters.langgraph.run.setup import Run, gated_process, prepared
+from dreamgym_kit.adapters.langgraph.run.setup import gated_process, prepared
 from dreamgym_kit.adapters.langgraph.run.workers import (
     check_worker_compatible,
     distributed,
@@ -84,7 +86,7 @@ async def open_rollouts(
             try:
                 made = await prepared(opened, request, tasks, budget)
                 lock = LockWatch(request.graph, request.settings, made.facts, request.store)
-                await made.find_answers(opened, directory)
+                made.sources = await answer_sources(opened, request, made.facts.specs(), budget, directory)
                 if request.settings.workers.elsewhere:
                     given = worker_facts(
                         request, tasks, folder=directory.path, label="", seed=0, trials=made.sources.trials
@@ -262,7 +264,8 @@ class Rollouts:
             if self._workers is not None:
                 self._workers.on_executed = at_once
                 await self._prepare(self._workers, whole, drawn, label, events, came)
-            runner: EpisodeRunner = self._workers or self._parts.runner(
+            runner: EpisodeRunner = self._workers or replace(
+                self._parts,
                 events=events,
                 label=whole,
                 seed=drawn,

@@ -210,9 +210,7 @@ def test_what_lies_beside_the_weights_is_read_back(tmp_path: Path) -> None:
     [
         (None, r"learned.json: cannot be read \(No such file"),
         ("{", r"learned.json: is no JSON"),
-        ("[]", r"form None is not 2, which this version reads"),
         ('{"form": 1}', r"trained on facts of an older form.* distil it again: python -m"),
-        ('{"form": 2, "vocabulary": {"a": 3}, "calibration": {}}', r"is not as the kit writes it"),
         ('{"form": 2, "vocabulary": {}, "calibration": {"tools": [1]}}', r"teach it anew"),
     ],
 )

@@ -65,7 +65,6 @@ if TYPE_CHECKING:
 _AGAIN_S = 0.02  # between checks whether another question has ended
 _USUALLY = ChatRequest((), seed=0)
 _CALLS_A_TASK, _MORE_TOKENS = 4, 500  # estimates: new calls per task; tokens of facts, question and reply
-_SHOWN = 300  # characters of an unusable reply shown in the report
 _ANY: dict[str, JsonValue] = {"type": ["object", "array", "string", "number", "boolean", "null"]}
 ANSWER_SCHEMA = closed(
     reasoning={"type": "string"},
@@ -237,8 +236,7 @@ class ImaginedExperience:
             except UnusableReply as error:  # remembered, so that repeats do not pay for it again
                 if account is not None:
                     account.count("unusable_entities")
-                shown = " ".join(error.text.split())[:_SHOWN]
-                why = f"the model's entities could not be used: {error} (it said: {shown})"
+                why = f"the model's entities could not be used: {error.shown}"
                 self._unusable[environment, name] = why
                 raise SeedingFailed(why) from error
 
@@ -281,8 +279,7 @@ class ImaginedExperience:
             except UnusableReply as error:
                 if situation.account is not None:
                     situation.account.count("unusable_decisions")
-                shown = " ".join(error.text.split())[:_SHOWN]
-                return abstention(f"the model's answer could not be used: {error} (it said: {shown})")
+                return abstention(f"the model's answer could not be used: {error.shown}")
 
     async def _asked(self, call: Call, situation: Situation, after: str) -> Answer:
         environment, spec = situation.environment, situation.tool

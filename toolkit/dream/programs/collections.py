@@ -41,11 +41,12 @@ RowKey = tuple[str, ValueKey]
 
 
 class Document(NamedTuple):
-    """A tool whose whole answer is one record."""
+    """A tool whose whole answer is one record: the one that has the argument's value in `by`."""
 
     collection: str
     key_field: str
     key_arg: str | None
+    by: str
 
 
 class ListSite(NamedTuple):
@@ -103,6 +104,8 @@ class Collections:
 
     Attributes:
         documents, lists, projections, views: by tool.
+        kinds: by tool, the documents of a look-up that answers records of several kinds.
+        batches: by view, the list argument whose elements are the keys of its answer.
         key_fields: by collection, its key.
         fields: by collection, the fields of its whole records.
         tool_fields: by tool, the fields that its document shows.
@@ -117,6 +120,7 @@ class Collections:
     def __init__(self, reads: frozenset[str], episodes: Sequence[RecordedCalls]) -> None:
         self.reads = reads
         self.documents: dict[str, Document] = {}
+        self.kinds: dict[str, list[Document]] = {}
         self.lists: dict[str, list[ListSite]] = {}
         self.projections: dict[str, Projection] = {}
         self.views: set[str] = set()
@@ -136,11 +140,11 @@ class Collections:
         self._find_projections(steps)
         self._find_documents(steps)
         self._find_lists(steps)
-        structured = {*self.documents, *self.projections, *self.lists}
+        structured = {*self.documents, *self.kinds, *self.projections, *self.lists}
         self.views = {tool for tool in steps if tool in reads and tool not in structured}
-        recorded = {*self.documents, *self.projections, *self.lists}
+        self.batches = {tool: arg for tool in self.views if (arg := _batched(steps[tool])) is not None}
         self.environment = EnvironmentFields(
-            [(one.world, [step for step in one.steps if step.tool not in recorded]) for one in episodes],
+            [(one.world, [step for step in one.steps if step.tool not in structured]) for one in episodes],
             reads,
         )
         self._find_shapes(steps)
@@ -149,7 +153,7 @@ class Collections:
     def facts(self, step: SeenStep) -> list[Fact]:
         """What an answer says of records, and of the view that it is."""
         tool, args, out = step.tool, step.args, step.out
-        projection, document = self.projections.get(tool), self.documents.get(tool)
+        projection, document = self.projections.get(tool), self._document(step)
         if step.ok and isinstance(out, dict):
             named = args.get(projection.field_arg) if projection is not None else None
             if projection is not None and isinstance(named, str) and named in out:
@@ -168,7 +172,31 @@ class Collections:
             Fact.of(ENVIRONMENT + name, "", {VALUE: value}, whole=True)
             for name, value in self.environment.shown(step)
         ]
-        return [view, *shown] if tool in self.views else shown
+        return [view, *self.parts(step.tool, args, out), *shown] if tool in self.views else shown
+
+    def parts(self, tool: str, args: Mapping[str, JsonValue], out: JsonValue = None) -> list[Fact]:
+        """What the answer about several things says of each: as if one at a time was asked about."""
+        arg = self.batches.get(tool, "")
+        given = args.get(arg)
+        if not isinstance(given, list) or len(given) < 2:
+            return []
+        said = out if isinstance(out, dict) else {}
+        return [
+            Fact.of(
+                VIEW + tool,
+                args_key({**args, arg: [item]}),
+                {"": [True, {item: said[item]} if item in said else {}]},
+                whole=True,
+            )
+            for item in given
+            if isinstance(item, str)
+        ]
+
+    def _document(self, step: SeenStep) -> Document | None:
+        kinds = self.kinds.get(step.tool)
+        if kinds is None or not isinstance(step.out, dict):
+            return self.documents.get(step.tool)
+        return next((one for one in kinds if _repeats(step, one.key_field, str(one.key_arg))), None)
 
     def _listed(self, tool: str, out: JsonValue) -> Iterator[Fact]:
         for site in self.lists[tool]:
@@ -218,8 +246,30 @@ class Collections:
                 alone = sum(set(step.args) <= {best[1]} for step in good)
                 if alone >= _MOSTLY * len(good):  # other arguments would make it a query
                     reads.append((tool, *best, fields))
-        for tool, field, arg, fields in [*reversed(reads), *writes]:
+            else:
+                self._find_kinds(tool, good)
+        reads.reverse()
+        reads.sort(key=lambda read: not read[1].lower().endswith(_KEY_ENDINGS))
+        for tool, field, arg, fields in [*reads, *writes]:
             self._add_document(tool, field, arg, set(fields))
+
+    def _find_kinds(self, tool: str, good: Sequence[SeenStep]) -> None:
+        """A look-up of records of several kinds: one field or another repeats its one argument."""
+        found: dict[tuple[str, str], list[SeenStep]] = defaultdict(list)
+        for step in good:
+            for arg in step.args if len(step.args) == 1 else ():
+                field = next((name for name in step.out if _repeats(step, name, arg)), None)
+                if field is not None:
+                    found[field, arg].append(step)
+        if len(found) < 2 or sum(map(len, found.values())) < _MOSTLY * len(good):
+            return
+        self.kinds[tool], shown = [], set[str]()
+        for (field, arg), steps in found.items():
+            self._add_document(tool, field, arg, {name for step in steps for name in step.out})
+            if tool in self.documents:
+                self.kinds[tool].append(self.documents.pop(tool))
+                shown |= self.tool_fields[tool]
+        self.tool_fields[tool] = shown
 
     def _repeated_argument(self, good: Sequence[SeenStep]) -> tuple[str, str] | None:
         """The field that repeats an argument in (nearly) every answer, and that argument."""
@@ -229,12 +279,7 @@ class Collections:
             values = [step.out[field] for step in good if field in step.out]
             distinct = len({value_key(value) for value in values if is_scalar(value)})
             for arg in sorted({name for step in good for name in step.args}):
-                hits = sum(
-                    field in step.out
-                    and is_key(step.out[field])
-                    and same(step.args.get(arg, UNKNOWN), step.out[field])
-                    for step in good
-                )
+                hits = sum(_repeats(step, field, arg) for step in good)
                 named = field in (arg, "id")
                 if hits < _MOSTLY * len(good) or not (distinct >= 2 or len(good) == 1 or named):
                     continue
@@ -248,7 +293,8 @@ class Collections:
         for collection, known in self.fields.items():
             key = self.key_fields[collection]
             keyed = field is None or field == key or tool not in self.reads
-            if keyed and key in fields and len(fields & known) >= _ALIKE * max(len(fields), len(known)):
+            alike = len(fields & known) >= (_ALIKE if keyed else 1) * max(len(fields), len(known))
+            if key in fields and alike and (keyed or known):
                 found = collection
                 break
         if found is None and tool in self.reads and len(fields) >= 2 and field is not None:
@@ -259,7 +305,8 @@ class Collections:
         key = self.key_fields[found]
         self.fields[found] |= fields
         self.tool_fields[tool] = fields
-        self.documents[tool] = Document(found, key, arg if field == key else None)
+        is_look_up = field == key or (tool in self.reads and field is not None)
+        self.documents[tool] = Document(found, key, arg if is_look_up else None, field or key)
 
     def _find_lists(self, steps: Mapping[str, list[SeenStep]]) -> None:
         keys = self._known_keys(steps)
@@ -271,7 +318,7 @@ class Collections:
             if is_key(value)
         }
         for tool, calls in sorted(steps.items()):
-            if tool not in self.reads or tool in self.documents:
+            if tool not in self.reads or tool in self.documents or tool in self.kinds:
                 continue
             for path, lists in _lists_in(calls).items():
                 self._add_list(tool, path, lists, keys, said)
@@ -279,10 +326,9 @@ class Collections:
     def _known_keys(self, steps: Mapping[str, list[SeenStep]]) -> dict[str, set[ValueKey]]:
         """By collection, the keys of its records."""
         keys: dict[str, set[ValueKey]] = defaultdict(set)
-        for tool, document in self.documents.items():
-            for step in steps[tool]:
-                if step.ok and isinstance(step.out, dict) and document.key_field in step.out:
-                    keys[document.collection].add(value_key(step.out[document.key_field]))
+        for document, out in self._documented(steps):
+            if document.key_field in out:
+                keys[document.collection].add(value_key(out[document.key_field]))
         for tool, projection in self.projections.items():
             for step in steps[tool]:
                 if projection.key_arg in step.args:
@@ -324,13 +370,16 @@ class Collections:
             return
         _, field, joined = best
         if joined is None:
-            joined = next(
-                (name for name, key in self.key_fields.items() if key == field and not self.fields[name]),
-                None,
-            ) or (field if field not in self.key_fields else f"{field}@{tool}")
+            joined = field if field not in self.key_fields else f"{field}@{tool}"  # a like name is no proof
             self.key_fields[joined] = field
             keys[joined] |= {value_key(record[field]) for record in records}
         self.lists.setdefault(tool, []).append(ListSite(path, joined, field))
+
+    def _documented(self, steps: Mapping[str, list[SeenStep]]) -> Iterator[tuple[Document, dict[str, Any]]]:
+        for step in (step for calls in steps.values() for step in calls):
+            document = self._document(step)
+            if step.ok and isinstance(step.out, dict) and document is not None:
+                yield document, step.out
 
     def _find_shapes(self, steps: Mapping[str, list[SeenStep]]) -> None:
         """Which fields are maps of records, and which lists in records have a key of their own."""
@@ -344,11 +393,9 @@ class Collections:
             elif isinstance(value, list) and value and isinstance(value[0], dict):
                 seen[collection, path].append(value)
 
-        for tool, document in self.documents.items():
-            for step in steps[tool]:
-                if step.ok and isinstance(step.out, dict):
-                    for name, item in step.out.items():
-                        walk(document.collection, (name,), item, 1)
+        for document, out in self._documented(steps):
+            for name, item in out.items():
+                walk(document.collection, (name,), item, 1)
         for (collection, path), values in seen.items():
             self._add_shape(collection, path, values)
 
@@ -452,6 +499,20 @@ class _Values:
         self.keys: dict[str, set[tuple[str, ValueKey]]] = defaultdict(set)
         self.fields: dict[tuple[str, str], set[tuple[str, ValueKey]]] = defaultdict(set)
         self.map_keys: dict[tuple[str, Path], set[tuple[str, ValueKey]]] = defaultdict(set)
+
+
+def _repeats(step: SeenStep, field: str, arg: str) -> bool:
+    value = step.out.get(field, UNKNOWN) if isinstance(step.out, dict) else UNKNOWN
+    return is_key(value) and same(step.args.get(arg, UNKNOWN), value)
+
+
+def _batched(calls: Sequence[SeenStep]) -> str | None:
+    good = [step for step in calls if step.ok and isinstance(step.out, dict)]
+    for arg in good[0].args if good else ():
+        given = [(value, step.out) for step in good if isinstance(value := step.args.get(arg), list)]
+        if len(given) == len(good) and all(set(out) <= set(map(str, value)) for value, out in given):
+            return arg if any(len(out) > 1 for _, out in given) else None
+    return None
 
 
 def _lists_in(calls: Sequence[SeenStep]) -> dict[Path, list[list[JsonValue]]]:

@@ -41,8 +41,8 @@ class Is(Condition, frozen=True):
     value: JsonValue
 
     def __call__(self, scope: Scope) -> Truth:
-        value = scope.get(self.name, UNKNOWN)
-        return same(value, self.value) if known(value) else UNKNOWN
+        key = scope.key_of(self.name)
+        return UNKNOWN if key is None else key == value_key(self.value)
 
 
 class Among(Condition, frozen=True):
@@ -77,8 +77,8 @@ class Same(Condition, frozen=True):
     right: str
 
     def __call__(self, scope: Scope) -> Truth:
-        left, right = scope.get(self.left, UNKNOWN), scope.get(self.right, UNKNOWN)
-        return same(left, right) if known(left) and known(right) else UNKNOWN
+        left, right = scope.key_of(self.left), scope.key_of(self.right)
+        return UNKNOWN if left is None or right is None else left == right
 
 
 class Differ(Condition, frozen=True):

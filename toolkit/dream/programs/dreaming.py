@@ -153,7 +153,7 @@ class ProgramEpisode:
             after = model.after_names(scope, step)
             model.write(state, step, after, {fact.row for fact in facts}, confidence)
             self._forget_lists(self._touched(step.tool, after) | {fact.collection for fact in facts})
-            for fact in facts:
+            for fact in model.left(step.tool, after, facts):
                 state.put(fact.collection, fact.key, fact.fields, fact.whole, confidence)
         elif step.tool not in model.writes:
             for fact in facts:
@@ -240,21 +240,35 @@ class ProgramEpisode:
         if tool not in collections.reads:
             return self._by_tree(program, tool, scope, "write", args)
         record = collections.documents.get(tool) or collections.projections.get(tool)
+        for kind in collections.kinds.get(tool, ()):
+            if record is None or self.state.row(kind.collection, args.get(str(kind.key_arg))) is not None:
+                record = kind
         if record is not None and record.key_arg in args:
             return self._looked_up(program, tool, record, args, scope)
         if tool in collections.views or tool in collections.lists:
-            row = (VIEW + tool, value_key(args_key(args)))
-            view = self.state.at(row)
-            if isinstance(view, dict) and not self._is_forgotten(tool, args):
-                ok, out = view[""]
-                if is_clock(out) and row in self.asked:
-                    return None
-                return Proposed(ok, out, "view" + self._own(row) + self._since(tool, args), (row,))
+            viewed = self._viewed(tool, args)
+            if viewed is not None:
+                return None if is_clock(viewed.out) and self.asked.issuperset(viewed.rows) else viewed
         if program.query is not None:
             asked = ask(program.query, self.state, scope, args)
             if asked is not None:
                 return Proposed(True, asked.out, asked.kind, asked.rows)
         return None if tool in collections.lists else self._by_tree(program, tool, scope, "read", args)
+
+    def _viewed(self, tool: str, args: dict[str, JsonValue]) -> Proposed | None:
+        """What was said to this very question, or of each thing that it is about."""
+        row = (VIEW + tool, value_key(args_key(args)))
+        view = self.state.at(row)
+        if isinstance(view, dict) and not self._is_forgotten(tool, args):
+            ok, out = view[""]
+            return Proposed(ok, out, "view" + self._own(row) + self._since(tool, args), (row,))
+        parts = [fact.row for fact in self.model.collections.parts(tool, args)] if view is None else []
+        told = [self.state.at(part) for part in parts]
+        if not told or not all(isinstance(one, dict) and one[""][0] for one in told):
+            return None
+        joined = {name: value for one in told for name, value in one[""][1].items()}
+        changed = _CHANGED * any(part in self.state.changed for part in parts)
+        return Proposed(True, joined, f"view{changed}:parts" + self._since(tool, args), tuple(parts))
 
     def _stands(self, tool: str, args: Mapping[str, JsonValue], proposed: Proposed) -> bool:
         """Whether no write that nobody saw end can have changed what a read answers."""
@@ -291,7 +305,7 @@ class ProgramEpisode:
             return None
         if tool in self.model.writes:
             paths, effects = fields.written.get(tool, ()), program.effects
-            leaf = leaf_of(program.tree, scope) if program.accounts_for(args) else None
+            leaf = leaf_of(program.tree, scope) if program.accounts_for(args, scope) else None
             form = most_common(leaf)[0] if leaf is not None else None
             if form is None or not form[0] or self._breaks_a_law(program, form, scope):
                 return None
@@ -367,7 +381,10 @@ class ProgramEpisode:
         scope: Scope,
     ) -> Proposed | None:
         key_arg = str(where.key_arg)
-        row = (where.collection, value_key(args[key_arg]))
+        key = args[key_arg]
+        if isinstance(where, Document) and where.by != where.key_field:
+            key = self.state.find(where.collection, where.by, key)
+        row = (where.collection, value_key(key))
         record = self.state.at(row)
         if isinstance(record, dict):
             if isinstance(where, Projection):
@@ -434,7 +451,7 @@ class ProgramEpisode:
         self, program: ToolProgram, tool: str, scope: Scope, kind: str, args: Mapping[str, JsonValue]
     ) -> Proposed | None:
         """The outcome that recorded calls had which stood like this one, and what its program says."""
-        leaf = leaf_of(program.tree, scope) if program.accounts_for(args) else None
+        leaf = leaf_of(program.tree, scope) if program.accounts_for(args, scope) else None
         if leaf is None:
             return None
         form, count, total = most_common(leaf)
@@ -461,7 +478,7 @@ class ProgramEpisode:
             return None  # every argument is accounted for
         share = lower_bound(count, total, NEAR) if count < total else min(1.0, 0.5 + 0.15 * total)
         kind += (
-            ":unheard" * bool(scope.unseen)
+            ":unheard" * self._names_unheard(program, scope, args)
             + FEW * (total <= _FEW and isinstance(program.tree, TreeNode))
             + self._untried(program, kind, tool, args, scope)
         )
@@ -483,6 +500,12 @@ class ProgramEpisode:
             (tool, name) in self.model.collections.arg_refs or (not makes and _may_be_a_key(name, args[name]))
             for name in unheard - program.choices.keys() - program.blind
         )
+
+    def _names_unheard(self, program: ToolProgram, scope: Scope, args: Mapping[str, JsonValue]) -> bool:
+        """Whether a call names a thing that no answer in this world has shown: it is measured apart."""
+        names = args.keys() - program.choices.keys()
+        unheard = (name for name in names if not scope.heard.get(f"args.{name}", True))
+        return bool(scope.unseen) or any(_may_be_a_key(name, args[name]) for name in unheard)
 
     def _untried(
         self, program: ToolProgram, kind: str, tool: str, args: Mapping[str, JsonValue], scope: Scope

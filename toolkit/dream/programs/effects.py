@@ -15,7 +15,7 @@ from dreamgym_kit.dream.programs.values import GONE, UNKNOWN, ValueKey, is_scala
 
 _MAX_SIGHTS = 80
 _BY_CHANCE = 0.05  # how likely a field has the same value after each write although none set it
-_DELETED = 0.6  # share of sights that find a record gone
+DELETED = 0.6  # share of sights that find a record gone
 
 
 class Sighting(NamedTuple):
@@ -86,7 +86,7 @@ def learn_effect(sights: Sequence[Sighting], *, of_view: bool = False) -> Effect
     sights = sights[:_MAX_SIGHTS]
     if of_view:
         return _view_effect(sights)
-    if sum(sight.after is GONE for sight in sights) >= _DELETED * len(sights):
+    if sum(sight.after is GONE for sight in sights) >= DELETED * len(sights):
         return Delete(len(sights))
     there = [sight for sight in sights if sight.after is not GONE]
     changed, new = _differences(there)

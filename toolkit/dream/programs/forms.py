@@ -4,6 +4,7 @@ Programs are plain data: a person reads and corrects them, and they are written 
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
@@ -24,6 +25,7 @@ from dreamgym_kit.dream.programs.values import (
 from dreamgym_kit.serialization import JsonValue
 
 _MAX_PLACES = 15  # a float has no more
+_DATE_AND_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)")
 
 
 class Program(Struct, frozen=True, tag_field="form", tag=str.lower):
@@ -369,6 +371,12 @@ def _list_known(values: list[Any]) -> Any:
     return UNKNOWN if any(value is UNKNOWN for value in values) else values
 
 
+def _time_part(value: Any, form: str) -> Any:
+    """A date and time as ISO 8601 writes it, or a part of it."""
+    found = _DATE_AND_TIME.match(value) if isinstance(value, str) else None
+    return UNKNOWN if found is None else form.format(*found.groups())
+
+
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "lower": lambda value: value.lower() if isinstance(value, str) else UNKNOWN,
     "upper": lambda value: value.upper() if isinstance(value, str) else UNKNOWN,
@@ -382,8 +390,23 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "round2": lambda value: round(value, 2) if is_number(value) else UNKNOWN,
     "values": lambda value: list(value.values()) if isinstance(value, dict) else UNKNOWN,
     "keys": lambda value: list(value) if isinstance(value, dict) else UNKNOWN,
+    "time": lambda value: _time_part(value, "{}T{}:00"),
+    "day": lambda value: _time_part(value, "{}"),
+    "clock": lambda value: _time_part(value, "{1}"),
 }
-SCALAR_FUNCTIONS = ("lower", "str", "money", "abs", "negative", "not", "length", "upper")
+SCALAR_FUNCTIONS = (
+    "lower",
+    "str",
+    "money",
+    "abs",
+    "negative",
+    "not",
+    "length",
+    "upper",
+    "time",
+    "day",
+    "clock",
+)
 OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "+": lambda left, right: left + right,
     "-": lambda left, right: left - right,

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from dreamgym_kit.dream.programs.collections import (
     VIEW,
     Collections,
+    Document,
     Fact,
     RecordedCalls,
     RowKey,
@@ -21,7 +22,9 @@ from dreamgym_kit.dream.programs.collections import (
 )
 from dreamgym_kit.dream.programs.conditions import Condition, Example, In, Is, Same, SameOr
 from dreamgym_kit.dream.programs.effects import (
+    DELETED,
     Assign,
+    Delete,
     Effect,
     Keep,
     Sighting,
@@ -44,6 +47,7 @@ from dreamgym_kit.dream.programs.values import (
     SeenStep,
     ValueKey,
     at_path,
+    has_digits,
     is_code,
     is_key,
     is_left_open,
@@ -124,6 +128,9 @@ class _Found(NamedTuple):
     inserts: dict[tuple[str, str], list[tuple[Scope, Any, Mapping[str, Any]]]]
     views: dict[str, Counter[tuple[str, bool]]]  # by write: (view, whether it was left as it was)
     unclear: dict[str, list[tuple[list[_Pending], Any]]]  # by field of the environment: after several writes
+    shown: dict[
+        tuple[str, str], list[bool]
+    ]  # whether a record that a write's own answer shows was there next
 
 
 class _Miner:
@@ -162,7 +169,9 @@ class _Miner:
             self.model.base = self._base(number)
             walked = self._walk(number)
             self._learn_effects(walked)
-            for place, (tool, calls) in enumerate(walked.calls.items() if number else ()):
+            if not number:
+                self._learn_choices()
+            for place, (tool, calls) in enumerate(walked.calls.items()):  # of the last walk alone
                 watch((number + place / len(walked.calls)) / _PASSES)
                 self._learn_outcomes(tool, calls)
         self.model.base = self._base(_PASSES)
@@ -360,6 +369,7 @@ class _Miner:
             defaultdict(list),
             defaultdict(Counter),
             defaultdict(list),
+            defaultdict(list),
         )
         for tool in self.model.tools.values():
             tool.absent.clear()
@@ -377,6 +387,9 @@ class _Miner:
             else:
                 effect = _effect(found.sights[key], found.mixed[key], of_view=is_view(key[1]))
             tools[key[0]].effects[key[1]] = effect
+        for (tool, prefix), there in found.shown.items():  # it shows the record that it deleted
+            if there.count(False) >= DELETED * len(there):
+                tools[tool].effects[prefix] = Delete(len(there))
         for collection, unclear in found.unclear.items():
             self._eliminate(FIELD + collection.removeprefix(ENVIRONMENT), unclear)
         for (tool, collection), made in found.inserts.items():
@@ -425,11 +438,23 @@ class _Miner:
         names = self.model.collections.environment.names.items()
         return any(of == tool and FIELD + name == prefix for (of, _), name in names)
 
+    def _learn_choices(self) -> None:
+        given: dict[str, list[Mapping[str, JsonValue]]] = defaultdict(list)
+        for step in (step for episode in self.episodes for step in episode.steps):
+            given[step.tool].append(step.args)
+        for tool, args in given.items():
+            self.model.tools[tool].choices = _choices(args)
+
     def _learn_outcomes(self, tool: str, calls: list[_Call]) -> None:
         mined, writes = self.model.tools[tool], tool in self.model.writes
         mined.heard = frozenset(name for call in calls for name in call.step.args)
-        mined.choices = _choices([call.step.args for call in calls])
-        absent = Counter(name for call in calls if call.step.ok for name in call.scope.absent())
+        good = [call for call in calls if call.step.ok]
+        mined.names = frozenset(
+            name
+            for name in mined.choices
+            if all(call.scope.heard.get(f"args.{name}") for call in good if name in call.step.args)
+        )
+        absent = Counter(name for call in good for name in call.scope.absent())
         mined.blind = frozenset(name for name, count in absent.items() if count > 1)
         if not writes:
             listings = [
@@ -548,12 +573,15 @@ class _Walk:
         self.pending: dict[RowKey, list[_Pending]] = defaultdict(list)
         self.acts: list[_Act] = []
         self.last_view: dict[RowKey, tuple[int, JsonValue]] = {}
+        self.shown: dict[
+            RowKey, tuple[str, str]
+        ] = {}  # the write whose answer showed a record, and by which name
 
     def walk(self) -> None:
         for place, step in enumerate(self.episode.steps):
-            writes = step.tool in self.model.writes
-            scope = self.model.scope(self.state, step.tool, step.args)
-            if not is_left_open(step):
+            writes, is_last = step.tool in self.model.writes, self.number == _PASSES - 1
+            scope = self.model.scope(self.state, step.tool, step.args) if writes or is_last else Scope()
+            if is_last and not is_left_open(step):
                 self.found.calls[step.tool].append(_Call(scope, step, self.episode))
             if self.model.is_open(step):
                 return  # nobody knows what it did
@@ -566,12 +594,15 @@ class _Walk:
                 self.model.sequences |= self.model.followed(self.state, step.tool, step.args, scope)
             if writes and step.ok:
                 self._act(place, step, scope, facts)
+                facts = self.model.left(step.tool, scope, facts)
             self.state.observe(facts)
             self.model.note(self.state, step)
 
     def _seen(self, place: int, fact: Fact) -> None:
         """A record as it is now: what did the writes since do to it?"""
         row, before = fact.row, self.state.at(fact.row)
+        if row in self.shown:
+            self.found.shown[self.shown.pop(row)].append(True)
         if self.pending.get(row):
             pending = self.pending.pop(row)
             alone = len({one.place for one in pending}) == 1
@@ -613,9 +644,13 @@ class _Walk:
         if where is None or where.key_arg is None or where.key_arg not in step.args:
             return
         key = step.args[where.key_arg]
+        if isinstance(where, Document) and where.by != where.key_field:
+            return
         row = (where.collection, value_key(key))
         if not isinstance(self.state.at(row), dict):
             self.model.tools[step.tool].absent[outcome_form(step)] += 1
+        if row in self.shown:
+            self.found.shown[self.shown.pop(row)].append(False)
         pending = self.pending.pop(row, [])
         if len({one.place for one in pending}) == 1:
             for one in pending:
@@ -630,7 +665,10 @@ class _Walk:
                 self.pending.pop(fact.row, None)
         for prefix, (collection, key) in scope.rows.items():
             row = (collection, value_key(key))
-            if row not in told or not is_record(collection):
+            self.shown.pop(row, None)
+            if row in told and is_record(collection):
+                self.shown[row] = step.tool, prefix
+            else:
                 before = self.state.at(row)
                 before = dict(before) if isinstance(before, dict) else before
                 self.pending[row].append(_Pending(place, step.tool, prefix, after, before))
@@ -709,7 +747,7 @@ def _choices(calls: Sequence[Mapping[str, JsonValue]]) -> dict[str, frozenset[Va
     given: dict[str, Counter[ValueKey]] = defaultdict(Counter)
     for args in calls:
         for name, value in args.items():
-            if isinstance(value, (str, bool)):
+            if isinstance(value, bool) or (isinstance(value, str) and not has_digits(value, 2)):
                 given[name][value_key(value)] += 1
     return {
         name: frozenset(counts)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from dreamgym_kit.dream.json_values import Path as Place
 from dreamgym_kit.dream.observed import Wrap
-from dreamgym_kit.dream.programs.collections import VIEW, WHOLE, Collections, RowKey, is_record
+from dreamgym_kit.dream.programs.collections import VIEW, WHOLE, Collections, Fact, RowKey, is_record
 from dreamgym_kit.dream.programs.conditions import Condition
 from dreamgym_kit.dream.programs.effects import (
     Assign,
@@ -78,6 +78,7 @@ class ToolProgram:
         wraps: by whether the call went well, what the tool puts around its answer.
         heard: the arguments that recorded calls had.
         choices: of arguments that have a few values, these.
+        names: the arguments among these of which every value was heard in an answer first.
         unread: arguments that name things but that the mined program never reads, such as a code.
         given: values of these arguments in successful calls, with the other things that the call named.
         blind: arguments by which successful calls named things that were known to be absent.
@@ -95,16 +96,20 @@ class ToolProgram:
     wraps: dict[bool, Wrap] = field(default_factory=dict)
     heard: frozenset[str] = frozenset()
     choices: Mapping[str, frozenset[ValueKey]] = field(default_factory=dict)
+    names: frozenset[str] = frozenset()
     unread: frozenset[str] = frozenset()
     given: set[frozenset[ValueKey]] = field(default_factory=set)
     blind: frozenset[str] = frozenset()
     upsets: frozenset[OutcomeForm] = frozenset()
 
-    def accounts_for(self, args: Mapping[str, JsonValue]) -> bool:
-        """Whether recorded calls had these arguments, and these values of those that have a few."""
-        if not self.heard.issuperset(args):
-            return False
-        return all(name not in args or value_key(args[name]) in known for name, known in self.choices.items())
+    def accounts_for(self, args: Mapping[str, JsonValue], scope: Scope) -> bool:
+        """Whether recorded calls had these arguments, and a known value of each that has only a few."""
+        return self.heard.issuperset(args) and all(
+            name not in args
+            or value_key(args[name]) in known
+            or (name in self.names and scope.heard.get(f"args.{name}"))
+            for name, known in self.choices.items()
+        )
 
     def summary(self) -> str:
         """Count the program's parts, in a phrase."""
@@ -251,7 +256,7 @@ class Model:
         tool = self.tools[step.tool]
         for prefix, (collection, key) in scope.rows.items():
             row = (collection, value_key(key))
-            if row not in told:
+            if row not in told or isinstance(tool.effect_on(prefix), Delete):
                 self._reach(state, tool, prefix, collection, key, scope, step, confidence, real=real)
         named = {(collection, value_key(key)) for collection, key in scope.rows.values()}
         understood = told | {
@@ -268,6 +273,12 @@ class Model:
         if not real:
             for collection, insert in tool.inserts.items():
                 self._insert(state, step, scope, collection, insert, confidence)
+
+    def left(self, tool: str, scope: Scope, facts: Sequence[Fact]) -> list[Fact]:
+        """What a write's answer shows, but for records that the write itself deletes."""
+        rows = ((row, self.tools[tool].effect_on(prefix)) for prefix, row in scope.rows.items())
+        deleted = {(name, value_key(key)) for (name, key), effect in rows if isinstance(effect, Delete)}
+        return [fact for fact in facts if fact.row not in deleted]
 
     def _reach(
         self,

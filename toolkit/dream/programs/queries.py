@@ -25,6 +25,7 @@ from dreamgym_kit.dream.programs.values import (
 from dreamgym_kit.serialization import JsonValue
 
 PAGE_ARGS = ("page", "page_number", "page_no")
+START_ARGS = ("offset", "cursor", "skip", "start")  # how many records are left out at the front
 _TIMES = ("date", "time", "at")
 _MAX_OTHERS = 40  # records that were not returned, held against a predicate, for each call
 
@@ -86,8 +87,9 @@ class Find(Struct, frozen=True, tag=True):
 class Select(Struct, frozen=True, tag=True):
     """The records that fit all arguments.
 
-    `project`: the fields shown, each with the record's name for it where that is another. `around`: what
-    stands around the list in the answer. `empty`: what is answered instead of an empty list.
+    `project`: the fields shown, each with the record's name for it where that is another. `limit`: how many
+    are shown at most, or the name in scope that says it; the first ones, or the `last`. `around`: what stands
+    around the list in the answer. `empty`: what is answered instead of an empty list.
     """
 
     collection: str
@@ -95,10 +97,11 @@ class Select(Struct, frozen=True, tag=True):
     path: Path
     predicates: Mapping[str, Predicate]
     project: Mapping[str, str | None]
-    limit: int | None
+    limit: int | str | None
     order: tuple[str, bool] | None  # field, whether the highest comes first
     empty: Any = UNKNOWN
     around: Program | None = None
+    last: bool = False
 
 
 Query = Find | Select
@@ -205,10 +208,15 @@ class _Selecting:
     def learn(self) -> Select | None:
         if not self.full:
             return None
-        names = sorted({name for call in self.good for name in call.args if name not in PAGE_ARGS})
-        limit = self._page_size()
-        predicates = {name: found for name in names if (found := self._predicate(name, limit)) is not None}
-        limit = limit or self._hidden_limit(predicates)
+        names = sorted({name for call in self.good for name in call.args} - {*PAGE_ARGS, *START_ARGS})
+        self.limit = self._given_limit() or self._page_size()
+        predicates = {
+            name: found
+            for name in names
+            if f"args.{name}" != self.limit and (found := self._predicate(name)) is not None
+        }
+        self.limit = self.limit or self._hidden_limit(predicates)
+        order = self._order()
         around = None
         if self.path:
             around = self._around(predicates)
@@ -220,10 +228,11 @@ class _Selecting:
             self.path,
             predicates,
             self._projection(),
-            limit,
-            self._order(),
+            self.limit,
+            order,
             self._empty(),
             around,
+            order is not None and self._shows_last(predicates, *order),
         )
 
     def _rows(self, call: Listing) -> list[Any]:
@@ -240,13 +249,37 @@ class _Selecting:
             if (record := self.base.row(world, row)) is not None
         }
 
+    def _given_limit(self) -> str | None:
+        """The argument that says how many records are shown at most."""
+        for name in sorted({name for call in self.full for name in call.scope if name.startswith("args.")}):
+            sizes = [(len(self._rows(call)), call.scope.get(name)) for call in self.full]
+            met = {rows for rows, most in sizes if rows == most}
+            if len(met) > 1 and all(type(most) is int and rows <= most for rows, most in sizes):
+                return name
+        return None
+
+    def _shows_last(self, predicates: Mapping[str, Predicate], field: str, reverse: bool) -> bool:
+        """Whether a list that is cut shows the last of the records that fit, each time."""
+        told = []
+        for call in self.full:
+            rows, records = self._rows(call), self.known[call.world]
+            hits = [records[key][field] for key in self._hits(call, predicates) if field in records[key]]
+            if (
+                len(rows) < len(hits)
+                and not _after_writes(call.scope)
+                and len({type(one) for one in hits}) == 1
+            ):
+                cut = sorted(hits, reverse=reverse)[-len(rows) :]
+                told.append(all(same(row.get(field), one) for row, one in zip(rows, cut, strict=True)))
+        return len(told) > 1 and all(told)
+
     def _page_size(self) -> int | None:
         longest = max(len(self._rows(call)) for call in self.full)
         often = sum(len(self._rows(call)) == longest for call in self.full) >= 3
         paged = any(name in call.args for call in self.good for name in PAGE_ARGS)
         return longest if longest >= 2 and often and (longest >= 3 or paged) else None
 
-    def _predicate(self, arg: str, limit: int | None) -> Predicate | None:
+    def _predicate(self, arg: str) -> Predicate | None:
         """The narrowest test that all returned records pass, and that others do not."""
         mine = [call for call in self.full if arg in call.args]
         returned = [
@@ -265,8 +298,8 @@ class _Selecting:
             return None
         others: list[tuple[JsonValue, Mapping[str, Any]]] = []
         for call in mine:
-            rows = self._rows(call)
-            if limit and len(rows) >= limit:
+            rows, most = self._rows(call), _most(self.limit, call.scope)
+            if most and len(rows) >= most:
                 continue
             back = {value_key(row.get(self.key_field)) for row in rows}
             left = (record for key, record in self.known[call.world].items() if key not in back)
@@ -323,7 +356,7 @@ class _Selecting:
             return None
         most, cut, short = max(len(self._rows(call)) for call in self.full), 0, 0
         for call in self.full:
-            if _after_writes(call.scope) or any(name in PAGE_ARGS for name in call.args):
+            if _after_writes(call.scope) or any(name in (*PAGE_ARGS, *START_ARGS) for name in call.args):
                 continue
             rows = self._rows(call)
             if {value_key(row.get(self.key_field)) for row in rows} < self._hits(call, predicates):
@@ -394,9 +427,11 @@ class _Selecting:
 
 def ask(query: Query, state: WorldState, scope: Scope, args: Mapping[str, JsonValue]) -> QueryAnswer | None:
     """A query's answer in a state; None where it cannot be told."""
-    if any(name not in query.predicates and name not in PAGE_ARGS for name in args):
+    limit = query.limit if isinstance(query, Select) else None
+    cuts = {name for name in args if name in (*PAGE_ARGS, *START_ARGS) or f"args.{name}" == limit}
+    if not args.keys() - cuts <= query.predicates.keys():
         return None  # every argument is accounted for
-    filters = {name: value for name, value in args.items() if name not in PAGE_ARGS}
+    filters = {name: value for name, value in args.items() if name not in cuts}
     if any(value_key(value) in state.lost for value in filters.values()):
         return None
     found = _fitting(query, state, filters)
@@ -453,13 +488,15 @@ def _selected(
             rows.sort(key=lambda one: one[1][field], reverse=reverse)
         except (KeyError, TypeError):
             return None
-    count = len(rows)
+    count, most = len(rows), _most(query.limit, scope)
     page = next((args[name] for name in PAGE_ARGS if name in args), 1)
-    cut = bool(query.limit and len(rows) >= query.limit)
-    if cut or page != 1:
-        if not query.limit or not isinstance(page, int) or page < 1:
+    start = next((args[name] for name in START_ARGS if name in args), 0)
+    cut = bool(most and len(rows) >= most)
+    if cut or page != 1 or start != 0:
+        if not most or not isinstance(page, int) or page < 1 or not isinstance(start, int) or start < 0:
             return None
-        rows = rows[(page - 1) * query.limit : page * query.limit]
+        start += (page - 1) * most
+        rows = rows[-most:] if query.last else rows[start : start + most]
         cut = cut or bool(rows)
     size = "none" if not rows else "cut" if cut else "one" if len(rows) == 1 else "some"
     kind = f"list:{size}" + ":unsure" * found.unsure + ":own" * found.own + ":all" * (not filtered)
@@ -473,6 +510,11 @@ def _selected(
     elif not rows:
         return None if query.empty is UNKNOWN else QueryAnswer(query.empty, kind, ())
     return QueryAnswer(out, kind, keys)
+
+
+def _most(limit: int | str | None, scope: Scope) -> int | None:
+    given = scope.get(limit) if isinstance(limit, str) else limit
+    return given if isinstance(given, int) and given > 0 else None
 
 
 def _list_names(rows: Sequence[JsonValue], count: int) -> dict[str, Any]:

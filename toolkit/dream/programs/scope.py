@@ -59,6 +59,7 @@ class Scope(dict[str, Any]):
     __slots__ = (
         "_extra",
         "_index",
+        "_keys",
         "_numbers",
         "_parent",
         "heard",
@@ -76,6 +77,7 @@ class Scope(dict[str, Any]):
         self.heard: dict[str, bool] = {}
         self.maker: Callable[[str], JsonValue] | None = None
         self._index: dict[ValueKey, list[str]] | None = None
+        self._keys: dict[str, ValueKey | None] = {}
         self._parent: Scope | None = None
         self._extra: Mapping[str, Any] = {}
         self._numbers: list[tuple[str, float]] | None = None
@@ -101,6 +103,13 @@ class Scope(dict[str, Any]):
         """The arguments that name a record which is known not to be there."""
         gone = (prefix for prefix in self.rows if self.get(f"{prefix}?") is False)
         return {prefix.rpartition("<args.")[2][:-1] for prefix in gone if "<args." in prefix}
+
+    def key_of(self, name: str) -> ValueKey | None:
+        """The key of a name's value; None where the value is not known. Asked once the scope is complete."""
+        if name not in self._keys:
+            value = self.get(name, UNKNOWN)
+            self._keys[name] = value_key(value) if known(value) else None
+        return self._keys[name]
 
     def names_of(self, value: object) -> list[str]:
         """The names that have this value."""

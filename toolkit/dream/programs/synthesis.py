@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from dreamgym_kit.dream.programs.conditions import Example
+from dreamgym_kit.dream.programs.conditions import Example, Has
 from dreamgym_kit.dream.programs.environment_fields import FIELD
 from dreamgym_kit.dream.programs.forms import (
     FUNCTIONS,
@@ -66,6 +66,7 @@ _MARKS = "\ue000-\uf8ff"  # private characters: one stands for a whole argument
 _MADE_UP = re.compile(r"(id|_at|time|date|number|token|key|ref|no)$")
 _IDS = re.compile(r"(id|no|number)'", re.IGNORECASE)
 _TIME = re.compile(r"(_at|time|timestamp)$")
+_SECONDS = re.compile(r":\d\d:(?!00)\d\d")
 
 Examples = Sequence[Example]
 
@@ -106,10 +107,19 @@ def explain(
 def _named_or_constant(examples: Examples, field: str, *, alike: bool) -> Program | None:
     named = direct(examples, field)
     if not alike:
-        return named
+        return named and _or_else(examples, named, field)
     if named is not None and named.names[0].startswith(("count(", "len(", FIELD)):
         named = None
+    if named is not None and "old" in named.names:
+        return Get(("old",))  # it stays as it is, whatever that is
     return _constant(examples, named, field) or named
+
+
+def _or_else(examples: Examples, named: Get, field: str) -> Program:
+    """What is named where that is given, and else another name: an optional argument that sets a field."""
+    rest = [(scope, out) for scope, out in examples if named(scope) is UNKNOWN]
+    other = direct(rest, field) if rest and named.names[0].startswith("args.") else None
+    return named if other is None else If(Has(named.names[0]), Get(named.names[:1]), other)
 
 
 def direct(examples: Examples, field: str = "") -> Get | None:
@@ -419,7 +429,7 @@ def _text(examples: Examples) -> Text | None:
             return None
         pairs = list(zip(scopes, column, strict=True))
         hole: Program | None = direct(pairs)
-        for function in ("str", "money", "lower"):
+        for function in ("str", "money", "lower", "day", "clock"):
             hole = hole or _by_function(pairs, function, "")
         if hole is None:
             return None
@@ -818,14 +828,16 @@ def _branch(examples: Examples, field: str, depth: int, splits: int) -> If | Non
     """Two programs, and the test that tells which."""
     best: tuple[float, Any, list[Any]] | None = None
     scopes = [scope for scope, _ in examples]
-    wanted = list(_ways_to_part(examples))[:4]
+    ways = list(_ways_to_part(examples))[:4]
+    wanted, given = [labels for labels, _ in ways], [Has(name) for _, name in ways if name]
     for condition, told in candidates(scopes, 120) if wanted else ():
         if UNKNOWN in told:
             continue
         turned = [not truth for truth in told]
         tells = any(told == labels or turned == labels for labels in wanted)
-        if tells and (best is None or cost(condition) < best[0]):
-            best = (cost(condition), condition, told)
+        far = cost(condition) - (condition in given)
+        if tells and (best is None or far < best[0]):
+            best = (far, condition, told)
     if best is None:
         return None
     _, condition, told = best
@@ -838,15 +850,15 @@ def _branch(examples: Examples, field: str, depth: int, splits: int) -> If | Non
     return If(condition, then, otherwise) if then and otherwise else None
 
 
-def _ways_to_part(examples: Examples) -> Iterator[list[bool]]:
-    """The most frequent output and the rest; None and the rest; what one name explains and the rest."""
+def _ways_to_part(examples: Examples) -> Iterator[tuple[list[bool], str]]:
+    """The most frequent output and the rest; None and the rest; what one name explains, and the rest."""
     keys = [value_key(out) for _, out in examples]
     first, count = Counter(keys).most_common(1)[0]
     if 2 <= count < len(examples):
-        yield [key == first for key in keys]
+        yield [key == first for key in keys], ""
     nothing = [out is None for _, out in examples]
     if any(nothing) and not all(nothing):
-        yield nothing
+        yield nothing, ""
     votes: Counter[str] = Counter()
     for scope, out in examples:
         votes.update(scope.names_of(out))
@@ -854,7 +866,7 @@ def _ways_to_part(examples: Examples) -> Iterator[list[bool]]:
         if 2 <= hits < len(examples):
             labels = [name in scope and same(scope[name], out) for scope, out in examples]
             if not all(labels):
-                yield labels
+                yield labels, name
 
 
 def record_with_gaps(examples: Examples, *, writes: bool) -> Fields | None:
@@ -893,7 +905,9 @@ def is_made_up(name: str, values: Sequence[JsonValue]) -> bool:
     if len(texts) < len(values):
         return False
     distinct, low = len(set(texts)), name.lower()
-    if _TIME.search(low) and distinct > 1 and all(re.match(r"\d{4}-\d\d-\d\d", text) for text in texts):
-        return True
-    varied = distinct > min(3, 0.5 * len(texts))
+    if all(
+        re.match(r"\d{4}-\d\d-\d\d", text) for text in texts
+    ):  # a clock shows seconds, a given time has none
+        return bool(_TIME.search(low)) and distinct > 1 and any(map(_SECONDS.search, texts))
+    varied = distinct > min(3, 0.5 * len(texts)) and all(len(text.split()) == 1 for text in texts)
     return varied and bool(_MADE_UP.search(low)) and 2 * sum(map(has_digits, texts)) > len(texts)

@@ -335,19 +335,30 @@ def _value_laws(name: str, count: int, scopes: Sequence[Scope], least: int) -> I
         if len(of) == 1:
             yield OfKind(name, of.pop())
         often = counts.total() >= 8 * len(counts) and min(counts.values(), default=0) >= 2
-        if kinds == {"s"} and len(counts) <= 4 and often:
+        if (
+            kinds == {"s"}
+            and len(counts) <= 4
+            and often
+            and not any(has_digits(text, 2) for _, text in counts)
+        ):
             yield Among(name, tuple(values.values()))
         if kinds == {"n"} and len(counts) > 1 and count >= 5:
             yield InRange(name, min(values.values()), max(values.values()))
         if len(counts) >= 5 and all(isinstance(value, str) and is_thing(value) for value in there):
             yield from _text_laws(name, list(values.values()))
-    if "<args." not in name or name.count(">") != 1:  # of the very record that an argument names
-        return
+    if "<args." not in name or name.count(">") != 1 or _is_of_one_record(name, scopes):
+        return  # it is of the very record that an argument names
     if len(counts) == 1 and count >= max(least, 0.5 * total) and kinds <= {"s", "b"} and ending(name) != "ok":
         yield Is(name, next(iter(values.values())))
     often = count >= max(4 * len(counts), 0.5 * total)
     if texts and 2 <= len(counts) <= 3 and often and name.endswith(_FEW_VALUES):
         yield Among(name, tuple(values.values()))
+
+
+def _is_of_one_record(name: str, scopes: Sequence[Scope]) -> bool:
+    """Whether all calls name one record: they tell no more of it than a single call does."""
+    prefix = name.partition(">")[0] + ">"
+    return len({value_key(scope.rows[prefix][1]) for scope in scopes if prefix in scope.rows}) == 1
 
 
 def _text_laws(name: str, texts: Sequence[str]) -> Iterator[Condition]:
@@ -385,7 +396,7 @@ def _is_bound(low: str, high: str, scopes: Sequence[Scope], least: int, near: fl
         for scope in scopes
         if (left := figure(scope.get(low))) is not None and (right := figure(scope.get(high))) is not None
     ]
-    if len(pairs) < least or not all(left <= right for left, right in pairs):
+    if 2 * len(set(pairs)) < least or len(pairs) < least or any(left > right for left, right in pairs):
         return False
     return any(left > near * right > 0 for left, right in pairs)
 

@@ -126,7 +126,6 @@ class EpisodeExtras:
     least_confidence: float | None
     reward: float | None
     tokens: int
-    faulted: bool
 
 
 @dataclass(slots=True)
@@ -189,7 +188,6 @@ def _line(episode: Episode, bad: set[int]) -> EpisodeExtras:
         least_confidence=min(dreamt, default=None),
         reward=episode.reward,
         tokens=episode.tokens,
-        faulted=any(fault_kind(step.answer) is not None for step in episode.transitions),
     )
 
 
@@ -200,31 +198,15 @@ def _request(episode: Episode) -> str:
     return text if len(text) <= _TASK_TEXT else f"{text[:_TASK_TEXT]}\u2026"
 
 
-def faults(gathered: PageData, summary: RunMetrics, tools: dict[str, int]) -> dict[str, JsonValue]:
-    """Return `{"calls", "kinds": [{"kind", "calls", "tools"}], "split": [...]}`; empty without faults."""
+def faults(gathered: PageData, summary: RunMetrics) -> dict[str, JsonValue]:
+    """Return `{"calls", "kinds": [{"kind", "calls", "tools": [[name, calls]]}]}`; empty without faults."""
     if not gathered.faults and not summary.fact("faults"):
         return {}
-    by_kind: dict[str, list[list[int]]] = {}
+    by_kind: dict[str, Counter[str]] = {}
     for (kind, tool), calls in sorted(gathered.faults.items()):
-        by_kind.setdefault(kind, []).append([tools[tool], calls])
+        by_kind.setdefault(kind, Counter())[tool] += calls
     kinds = [
-        {
-            "kind": kind,
-            "calls": sum(calls for _, calls in places),
-            "tools": sorted(places, key=lambda place: -place[1]),
-        }
-        for kind, places in by_kind.items()
+        {"kind": kind, "calls": tools.total(), "tools": [list(row) for row in tools.most_common()]}
+        for kind, tools in by_kind.items()
     ]
-    return {"calls": gathered.faults.total(), "kinds": kinds, "split": _split(gathered, summary)}
-
-
-def _split(gathered: PageData, summary: RunMetrics) -> list[JsonValue]:
-    """Return the verdicts of episodes with and without a fault."""
-    counts = {"with a fault": Counter[Verdict](), "without": Counter[Verdict]()}
-    for line in summary.episodes:
-        counts["with a fault" if gathered.lines[line.id].faulted else "without"][line.verdict] += 1
-    return [
-        {"name": name, "episodes": count.total(), **{verdict.value: count[verdict] for verdict in Verdict}}
-        for name, count in counts.items()
-        if count
-    ]
+    return {"calls": gathered.faults.total(), "kinds": kinds}

@@ -1,36 +1,31 @@
-"""The data of the page's first screens, with all judgments made.
+"""The data of the page's first screens: the report, and what the page shows beside it.
 
 Fields (schema 2; a later version adds fields and keeps these):
 
-    schema       2
+    schema       3
     kind         "simulate" or "record"
     run          {"name", "title", "notes": [text]}
-    verdict      {"verdict": the run's, "word": in capitals, "counted": episodes of each verdict, in words,
-                 "rate", "low", "high": 0..1 or null, "counts": {verdict: episodes},
+    report       report.json without its manifest; see `report.jsonform`
+    verdict      {"word": in capitals, "counted": episodes of each verdict, in words,
                  "facts": [[label, text]],
                  "rules": [{"key", "passed", "verdict", "measured", "limit", "why"}],
                  "next": [{"text", "ref": [episode, step or null] or "command" or neither}]}
-    findings     [{"kind", "title", "text", "critical", "tool"?, "count",
-                 "at": [[episode index, step or null]]}], worst first
-    executed     [[episode index, call in words, how it was noticed]]; only if real calls were executed
-    violations   [[episode index, text]]
-    effects      [{"tool", "effect", "calls", "episodes", "wrong", "sample": [{"episode": index, "step",
-                 "args", "changes"?, "findings"?, "error"?}]}], destructive first
-    tools        [{"name", "effect", "calls", "episodes", "errors", "dreamt", "grounded",
-                 "sources": {code: n}, "confidence"?: {"bins": [10 ints], "median", "least"}}]
-    trust        {"text", "order": [tool index, weakest first], "sources": {code: n},
-                 "curve"?: [[threshold, answered, exact or null]], of rule answers on held-out recordings}
+    coverage     text
+    executed     [[episode, call in words, how it was noticed]]; only if real calls were executed
+    tools        more of each of the report's tools: {"dreamt", "grounded", "confidence"?: {"bins": [10 ints],
+                 "median", "least"}, "sample"?: [{"episode", "step", "args", "changes"?, "findings"?,
+                 "error"?}], of those that change data}
     tasks        [{"id", "text", "environment"}], worst first
-    episodes     [{"id", "task": index, "verdict", "reason", "path", "s", "bad"?: 1, "kinds"?: [kind],
-                 "stop"?, "reward"?, "confidence"?, "usd"?}]; path: "0r 2c!" is tool index, code of the
+    episodes     more of each line of the report's list: {"task": index, "path", "s", "bad"?: 1, "kinds"?:
+                 [kind], "reward"?, "confidence"?, "usd"?}; path: "0r 2c!" is tool index, code of the
                  source, and ! for a critical finding
-    faults       if any was planned; see `gathering.faults`
+    faults       {"calls", "kinds": [{"kind", "calls", "tools": [[name, calls]]}]}; if any was planned
     cost         {"stats": [{"value", "label"}],
                  "spread": [{"title", "bins", "median", "p95", "most"}]}
     manifest     [[name, value]]
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import quantiles
 
 from dreamgym_kit.report.gate_rules import what_to_do
@@ -44,15 +39,13 @@ from dreamgym_kit.report.headline import (
     headline,
     word,
 )
-from dreamgym_kit.report.metrics import CRITICAL, EpisodeLine, FindingGroup, RunMetrics
-from dreamgym_kit.report.page.gathering import CODES, EpisodeExtras, PageData, faults
+from dreamgym_kit.report.metrics import EpisodeLine, RunMetrics, ToolUse
+from dreamgym_kit.report.page.gathering import EpisodeExtras, PageData, ToolSamples, faults
 from dreamgym_kit.report.page.steps import without_none
 from dreamgym_kit.report.percent import duration, format_count, whole_percent
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Source, Verdict
+from dreamgym_kit.types import Verdict
 
-_PLACES = 200  # places listed per kind of finding; the filter finds all
-_REASON = 300
 _CAUSES = 6
 _BINS = 24
 _HOLDS = {
@@ -77,8 +70,9 @@ def overview(
         notes: notes for the reader of this page.
     """
     tools = {tool.name: number for number, tool in enumerate(summary.tools)}
-    order = {line.id: number for number, line in enumerate(summary.episodes)}
     tasks = {name: number for number, name in enumerate(summary.tasks)}
+    report = summary.to_json()
+    del report["manifest"]
     block = {
         "kind": "record" if summary.recorded else "simulate",
         "run": {
@@ -86,12 +80,10 @@ def overview(
             "title": f"{headline(summary)}, {run_title(summary)}",
             "notes": list(notes),
         },
+        "report": report,
         "verdict": _verdict(summary, place),
-        "findings": [_finding(group, order) for group in summary.findings],
-        "violations": [[order[episode], text] for episode, text in summary.violations],
-        "effects": _effects(gathered, summary, order),
-        "tools": _tools(gathered, summary),
-        "trust": _trust(summary),
+        "coverage": format_coverage(summary),
+        "tools": [_tool(tool, gathered.uses[tool.name]) for tool in summary.tools],
         "tasks": [
             {"id": name, "text": gathered.tasks[name][0], "environment": str(gathered.tasks[name][1])}
             for name in tasks
@@ -99,8 +91,8 @@ def overview(
         "episodes": [_episode(line, gathered.lines[line.id], tasks, tools) for line in summary.episodes],
         "cost": costs(gathered, summary),
         "manifest": summary.manifest,
-        "executed": [[order[name], str(call), call.how] for name, call in summary.executed] or None,
-        "faults": faults(gathered, summary, tools) or None,
+        "executed": [[name, str(call), call.how] for name, call in summary.executed] or None,
+        "faults": faults(gathered, summary) or None,
     }
     return without_none(block)
 
@@ -112,7 +104,6 @@ def run_title(summary: RunMetrics) -> str:
 
 
 def _verdict(summary: RunMetrics, place: str) -> dict[str, JsonValue]:
-    low, high = summary.interval or (None, None)
     reasons = causes(summary)
     rate, *figures = format_figures(summary)
     broken = [["Gate", line.removeprefix("gate ")] for line in format_broken(summary.rules())]
@@ -120,13 +111,8 @@ def _verdict(summary: RunMetrics, place: str) -> dict[str, JsonValue]:
     if len(reasons) > _CAUSES:
         why.append(["Why", f"and {format_count(len(reasons) - _CAUSES, 'other reason')}"])
     return {
-        "verdict": str(summary.verdict),
         "word": word(summary),
         "counted": format_counts(summary.by_verdict),
-        "rate": summary.rate,
-        "low": low,
-        "high": high,
-        "counts": {str(verdict): count for verdict, count in summary.by_verdict.items()},
         "facts": [*broken, list(rate), *why, *(list(figure) for figure in figures)],
         "rules": rules_to_json(summary),
         "next": _next(summary, place),
@@ -144,79 +130,15 @@ def _next(summary: RunMetrics, place: str) -> list[JsonValue]:
     return [*steps, {"text": "The same in the terminal:", "command": f"dreamgym-kit report {place} --list"}]
 
 
-def _finding(group: FindingGroup, order: dict[str, int]) -> dict[str, JsonValue]:
-    title = group.kind.replace("_", " ")
-    entry = {
-        "kind": group.kind,
-        "title": f"{title[:1].upper()}{title[1:]}",
-        "text": group.text,
-        "critical": group.severity == CRITICAL,
-        "count": group.count,
-        "at": [[order[episode], step] for episode, step in group.at[:_PLACES]],
-        "tool": group.tool,
+def _tool(tool: ToolUse, samples: ToolSamples) -> dict[str, JsonValue]:
+    changing = tool.effect.changes_environment and tool.calls
+    more = {
+        "dreamt": tool.dreamt,
+        "grounded": tool.grounded,
+        "confidence": samples.confidence() or None,
+        "sample": list(samples.trim()) if changing else None,
     }
-    return without_none(entry)
-
-
-def _effects(gathered: PageData, summary: RunMetrics, order: dict[str, int]) -> list[JsonValue]:
-    return [
-        {
-            "tool": tool.name,
-            "effect": str(tool.effect),
-            "calls": tool.calls,
-            "episodes": tool.episodes,
-            "wrong": tool.wrong,
-            "sample": [
-                call | {"episode": order[call["episode"]]} for call in gathered.uses[tool.name].trim()
-            ],
-        }
-        for tool in summary.tools
-        if tool.effect.changes_environment and tool.calls
-    ]
-
-
-def _tools(gathered: PageData, summary: RunMetrics) -> list[JsonValue]:
-    return [
-        without_none(
-            {
-                "name": tool.name,
-                "effect": str(tool.effect),
-                "calls": tool.calls,
-                "episodes": tool.episodes,
-                "errors": tool.errors,
-                "dreamt": tool.dreamt,
-                "grounded": tool.grounded,
-                "sources": _by_code(tool.sources),
-                "confidence": gathered.uses[tool.name].confidence() or None,
-            }
-        )
-        for tool in summary.tools
-    ]
-
-
-def _by_code(sources: Mapping[str, int]) -> dict[str, JsonValue]:
-    return {CODES[Source(source)]: count for source, count in sources.items()}
-
-
-def _trust(summary: RunMetrics) -> dict[str, JsonValue]:
-    """Return tools with dreamed answers, the least grounded first."""
-
-    def weakness(number: int) -> tuple[float, int, str]:
-        tool = summary.tools[number]
-        return tool.grounded / tool.dreamt, -tool.calls, tool.name
-
-    dreamt = [number for number, tool in enumerate(summary.tools) if tool.dreamt]
-    curve = [
-        [point.threshold, round(point.answered, 4), None if point.exact is None else round(point.exact, 4)]
-        for point in summary.curve
-    ]
-    entry = {
-        "text": format_coverage(summary),
-        "order": sorted(dreamt, key=weakness),
-        "sources": _by_code(summary.sources),
-        "curve": curve or None,
-    }
-    return without_none(entry)
+    return without_none(more)
 
 
 def _episode(
@@ -225,15 +147,11 @@ def _episode(
     usual = {Verdict.PASSED: 1.0, Verdict.FAILED: 0.0}.get(line.verdict)
     least = more.least_confidence
     entry = {
-        "id": line.id,
         "task": tasks[line.task],
-        "verdict": str(line.verdict),
-        "reason": line.reason[:_REASON],
         "path": " ".join(f"{tools[tool]}{code}{'!' * bad}" for tool, code, bad in more.path),
         "s": round(line.elapsed_s, 3),
         "bad": 1 if line.mark == "!" else None,
         "kinds": list(more.kinds) or None,
-        "stop": line.stop if line.stop != "finished" else None,
         "reward": more.reward if more.reward != usual else None,
         "confidence": None if least is None else round(least, 3),
         "usd": round(line.cost_usd, 6) if line.cost_usd else None,

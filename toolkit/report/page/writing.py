@@ -11,16 +11,14 @@ itself. The frame's sandbox allows only the page's script: it cannot reach cooki
 notebook, and the content security policy still applies. Untrusted notebooks remove the frame and keep the
 text.
 
-Fields of a comparison's data (schema 2; a later version adds fields and keeps these):
+Fields of a comparison's data (schema 3; a later version adds fields and keeps these):
 
-    schema   2
+    schema   3
     kind     "compare"
     run      {"name", "title", "notes": [text]}
-    compare  {"stamp", "sign": a verdict's, "sentence", "before", "after",
-              "figures", "tools", "findings": [{"name", "before", "after", "moved", "clear", "good",
-              "at": [low, change, high], "most"}],
-              "tasks": [{"task", "word", "before", "after", "moved", "marks": [before, after], "note"}],
-              worse first, "counts": {word: tasks}}
+    report   the comparison as `compare --json` gives it
+    compare  {"stamp", "sign": a verdict's, "figures", "tools", "findings": [{"name", "before", "after",
+             "moved", "clear", "good", "at": [low, change, high], "most"}]}
 """
 
 import base64
@@ -28,7 +26,6 @@ import hashlib
 import json
 import re
 import shlex
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -41,7 +38,6 @@ from dreamgym_kit.errors import RunDirectoryError
 from dreamgym_kit.report.comparing import (
     Change,
     Comparison,
-    TaskChange,
     executed_compared,
     faults_compared,
     format_figures,
@@ -56,7 +52,7 @@ from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.trust.comparison import Conclusion
 
 SCRIPTS = ("base", "verdict", "figures", "episodes", "episode", "compare", "training", "routes")
-SCHEMA = 2  # of all page data; the script reads only this one
+SCHEMA = 3  # of all page data; the script reads only this one
 _MARK = re.compile(r"@@(style-hash|script-hash|style|script|report|episodes)@@")
 _ESCAPED = {ord(char): f"\\u{ord(char):04x}" for char in "&<>\u2028\u2029"}
 _LONG = 2000  # maximum characters of a manifest fact
@@ -220,7 +216,6 @@ def inline(directory: Path, text: str) -> str:
 
 
 _SIGNS = {Conclusion.BETTER: "passed", Conclusion.WORSE: "failed"}
-_NOTE = 300
 
 
 def comparison_page(comparison: Comparison) -> str:
@@ -230,7 +225,6 @@ def comparison_page(comparison: Comparison) -> str:
 
 def comparison_block(comparison: Comparison) -> dict[str, JsonValue]:
     """Return the data of the page, with all judgments made."""
-    counts = Counter(task.word for task in comparison.tasks)
     return {
         "kind": "compare",
         "run": {
@@ -238,17 +232,13 @@ def comparison_block(comparison: Comparison) -> dict[str, JsonValue]:
             "title": f"{comparison.word.label}  {comparison.before} and {comparison.after}",
             "notes": _notes(comparison),
         },
+        "report": comparison.to_json(),
         "compare": {
             "stamp": comparison.word.label,
             "sign": _SIGNS.get(comparison.word, "inconclusive"),
-            "sentence": comparison.sentence,
-            "before": comparison.before,
-            "after": comparison.after,
             "figures": _figures(comparison),
             "tools": _change_rows(comparison.tools, share=False),
             "findings": _change_rows(comparison.findings, share=True, good=False),
-            "tasks": [_task(task) for task in comparison.tasks],
-            "counts": {word: counts[word] for word in ("worse", "unknown", "better", "same")},
         },
     }
 
@@ -301,18 +291,4 @@ def _row(name: str, change: Change, *, share: bool, good: bool | None, most: flo
         "good": better,
         "at": [change.low, change.change, change.high],
         "most": most,
-    }
-
-
-def _task(task: TaskChange) -> dict[str, JsonValue]:
-    before, after = ("" if share is None else f"{share:.0%}" for share in (task.before, task.after))
-    moved = "" if task.before is None or task.after is None else f"{100 * (task.after - task.before):+.0f}"
-    return {
-        "task": task.task,
-        "word": task.word,
-        "before": before,
-        "after": after,
-        "moved": moved,
-        "marks": [task.before_marks, task.after_marks],
-        "note": task.note[:_NOTE],
     }

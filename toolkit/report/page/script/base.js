@@ -132,10 +132,14 @@ const amount = (count, kind = '') => h('td', {class: 'num' + kind}, whole(count)
 /* The two blocks of data: the second, which is most of the page, is read when steps are first asked for. */
 
 const D = JSON.parse(id('data-report').textContent);
-const KNOWN_SCHEMA = 2;
-const TOOLS = D.tools || [],
+const KNOWN_SCHEMA = 3;
+/* The report as `report.json` has it, each tool and each episode with what the page shows beside it. */
+const R = D.report || {};
+const TOOLS = (D.tools || []).map((more, place) => ({...R.tools[place], ...more})),
   TASKS = D.tasks || [],
-  E = D.episodes || [];
+  E = (D.episodes || []).map((more, place) => ({...R.list[place], ...more, i: place}));
+const COUNTS = {...R.counts, error: R.counts?.errors};
+const VERDICTS = ['passed', 'failed', 'inconclusive', 'error'];
 /* Where an answer may come from, by the code in an episode's path: its name, and what that means. */
 const SOURCES = {
   R: ['real', 'the tool itself ran; in a dream only tools that touch nothing may'],
@@ -151,19 +155,16 @@ const SOURCES = {
 const CODES = Object.fromEntries(Object.entries(SOURCES).map(([code, [name]]) => [code, name]));
 const CODE_OF = Object.fromEntries(Object.entries(CODES).map(([code, name]) => [name, code]));
 const WORST = {'!': 0, failed: 1, error: 2, inconclusive: 3, passed: 4};
-const byId = new Map(E.map((episode, place) => [episode.id, place]));
-E.forEach((episode, place) => {
-  episode.i = place;
-});
+const byId = new Map(E.map((episode) => [episode.id, episode.i]));
 
 /* The calls of an episode in order: tool, code of the source, and whether a critical finding points at it. */
 function calls(episode) {
-  episode.calls ??= (episode.path.match(/\S+/g) || []).map((word) => ({
+  episode.made ??= (episode.path.match(/\S+/g) || []).map((word) => ({
     tool: TOOLS[parseInt(word, 10)],
     code: word.replace(/[\d!]/g, ''),
     bad: word.endsWith('!'),
   }));
-  return episode.calls;
+  return episode.made;
 }
 const badness = (episode) => WORST[episode.bad ? '!' : episode.verdict];
 
@@ -270,14 +271,14 @@ function path(episode) {
 
 /* Where answers came from, as one bar; the stronger against the page, the better grounded. */
 function stack(counts, width = 220, height = 10) {
-  const codes = Object.keys(SOURCES).filter((code) => counts[code]);
-  const sum = codes.reduce((total, code) => total + counts[code], 0) || 1;
-  const label = codes.map((code) => `${CODES[code]} ${whole(counts[code])}`).join(', ') || 'none';
+  const codes = Object.keys(SOURCES).filter((code) => counts[CODES[code]]);
+  const sum = codes.reduce((total, code) => total + counts[CODES[code]], 0) || 1;
+  const label = codes.map((code) => `${CODES[code]} ${whole(counts[CODES[code]])}`).join(', ') || 'none';
   let x = 0;
   const parts = codes.map((code) => {
     const left = x,
       inset = code === 'x' ? 0.5 : 0;
-    x += (counts[code] / sum) * width;
+    x += (counts[CODES[code]] / sum) * width;
     return rect(left + inset, inset, Math.max(1.5, x - left - 1), height - 2 * inset, 'f-' + code);
   });
   return picture(width, height, label, {preserveAspectRatio: 'none'}, parts);

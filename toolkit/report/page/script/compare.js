@@ -1,7 +1,8 @@
 /* Two runs on the same tasks: the sentence, what changed with its interval, then task by task. */
 
 const C = D.compare;
-const TASK_ROWS = 200;
+const TASK_ROWS = 200,
+  MOST_NOTE = 300;
 const MARKS = {
   '!': ['anomaly', 'critical finding'],
   x: ['failed', 'failed'],
@@ -43,8 +44,8 @@ const change = () =>
   opening(
     'What changed',
     stamp(C.sign, C.stamp),
-    h('h1.told', C.sentence),
-    terms('facts', ['before', 'after'].map((side) => [side, C[side]]), 'dd.mono'),
+    h('h1.told', R.sentence),
+    terms('facts', ['before', 'after'].map((side) => [side, R[side]]), 'dd.mono'),
     C.figures.length ? changes('Pass rate and cost', C.figures, 'Figure') : null,
   );
 function foundIn() {
@@ -75,16 +76,17 @@ function marks(text) {
 const WORD_SIGN = {better: 'passed', worse: 'failed', unknown: 'inconclusive'};
 function taskRow(task) {
   const known = WORD_SIGN[task.word];
-  const points = task.moved && task.word !== 'same' ? ` ${task.moved} points` : '';
+  const moved = Math.round(100 * (task.after - task.before));
+  const points = ['better', 'worse'].includes(task.word) ? ` ${moved > 0 ? '+' : ''}${moved} points` : '';
   const judged = {class: 'word v-' + (known || 'inconclusive')};
-  const sides = [task.before, task.after].map((share, side) =>
-    h('td', h('span.soft', share, ' '), marks(task.marks[side])),
-  );
+  const side = (share, signs) =>
+    h('td', h('span.soft', share === null ? '' : percent(share), ' '), marks(signs));
   return tableRow(
     h('a', {href: '#t=' + encodeURIComponent(task.task)}, task.task),
     h('td', h('span', judged, known ? sign(known) : null, task.word, points)),
-    sides,
-    h('td.soft', task.note),
+    side(task.before, task.before_marks),
+    side(task.after, task.after_marks),
+    h('td.soft', cutEnd(task.note, MOST_NOTE)),
   );
 }
 function taskTable(name, list) {
@@ -100,11 +102,13 @@ function taskTable(name, list) {
 }
 let taskTables = [];
 function comparedTasks() {
-  if (!C.tasks.length) return null;
-  const same = C.tasks.filter((task) => task.word === 'same'),
-    other = C.tasks.filter((task) => task.word !== 'same');
+  if (!R.tasks.length) return null;
+  const same = R.tasks.filter((task) => task.word === 'same'),
+    other = R.tasks.filter((task) => task.word !== 'same');
   taskTables = [taskTable('Changed tasks', other), taskTable('Unchanged tasks', same)];
-  const counts = Object.entries(C.counts).map(([name, count]) => counted(WORD_SIGN[name], count, name));
+  const counts = ['worse', 'unknown', 'better', 'same'].map((name) =>
+    counted(WORD_SIGN[name], R.tasks.filter((task) => task.word === name).length, name),
+  );
   const unchanged = h('summary', `${plural(same.length, 'task')} unchanged`);
   return section(
     'tasks',

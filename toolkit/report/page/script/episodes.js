@@ -3,7 +3,8 @@
 const FIRST_ROWS = 40,
   MORE_ROWS = 100,
   PRINTED_ROWS = 500,
-  LONG_MENU = 500;
+  LONG_MENU = 500,
+  MOST_REASON = 300;
 const filter = {v: '', task: '', tool: '', q: ''};
 const controls = {};
 let texts = null,
@@ -24,7 +25,7 @@ const KEYS = {
       : (episode.kinds || []).some((kind) => kind.toLowerCase().startsWith(asked)),
   source: (episode, asked) => calls(episode).some((call) => CODES[call.code].startsWith(asked)),
   effect: (episode, asked) => calls(episode).some((call) => call.tool.effect === asked),
-  stop: (episode, asked) => (episode.stop || 'finished').startsWith(asked),
+  stop: (episode, asked) => episode.stop.startsWith(asked),
 };
 function parse(query) {
   const unquoted = (text) => text.replace(/"/g, '').toLowerCase();
@@ -109,7 +110,7 @@ function row(episode) {
       'td',
       h('span.t', TASKS[episode.task].text || episode.id),
       episode.bad ? h('span.r.flag', (episode.kinds || ['refused']).map(words).join(', ')) : null,
-      episode.verdict !== 'passed' ? h('span.r', episode.reason) : null,
+      episode.verdict !== 'passed' ? h('span.r', cutEnd(episode.reason, MOST_REASON)) : null,
     ),
     h('td', path(episode)),
     h('td.num', calls(episode).length),
@@ -157,7 +158,7 @@ function verdictButton(name) {
     filter.v = name;
     refilter();
   };
-  const text = name ? [sign(name), `${name} ${whole(D.verdict.counts[name] || 0)}`] : 'all';
+  const text = name ? [sign(name), `${name} ${whole(COUNTS[name])}`] : 'all';
   const attributes = {type: 'button', 'aria-pressed': 'false', 'data-v': name, onclick: choose};
   return h('button.btn', attributes, text);
 }

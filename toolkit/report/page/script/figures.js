@@ -4,9 +4,9 @@ const sourceKey = (counts) =>
   h(
     'div.key',
     Object.entries(SOURCES)
-      .filter(([code]) => counts[code])
+      .filter(([, [name]]) => counts[name])
       .map(([code, [name, meaning]]) =>
-        h('span', swatch(code), `${name} ${whole(counts[code])}`, h('span.faint', meaning)),
+        h('span', swatch(code), `${name} ${whole(counts[name])}`, h('span.faint', meaning)),
       ),
   );
 
@@ -18,10 +18,11 @@ function heldOut(curve) {
   const x = (share) => 4 + share * (width - 8),
     y = (share) => 6 + (1 - share) * (bottom - 6);
   const line = (points) => 'M' + points.map(([at, share]) => `${x(at)} ${y(share)}`).join('L');
-  const exact = curve.filter(([, , share]) => share !== null).map(([at, , share]) => [at, share]);
-  const spoken = ([at, answered, right]) =>
-    `confidence ${at}: ${percent(answered)} answered` +
-    (right === null ? '' : `, ${percent(right)} of these exact`);
+  const answers = curve.map(({confidence, answered}) => [confidence, answered]);
+  const right = curve.filter(({exact}) => exact !== null).map(({confidence, exact}) => [confidence, exact]);
+  const spoken = ({confidence, answered, exact}) =>
+    `confidence ${confidence}: ${percent(answered)} answered` +
+    (exact === null ? '' : `, ${percent(exact)} of these exact`);
   const key = (look, name) => h('span', svg(16, 8, {}, stroke('M0 4h16', look)), name);
   const drawing = picture(
     width,
@@ -29,8 +30,8 @@ function heldOut(curve) {
     curve.map(spoken).join('; '),
     {},
     rect(4, bottom, width - 8, 1, 'f-line2'),
-    stroke(line(curve), 'l-soft'),
-    exact.length ? stroke(line(exact), 'l-ok') : null,
+    stroke(line(answers), 'l-soft'),
+    right.length ? stroke(line(right), 'l-ok') : null,
     caption(4, 102, null, 'confidence 0'),
     caption(width - 4, 102, 'end', '1'),
   );
@@ -50,7 +51,7 @@ const trustRow = (tool) =>
     h('td.num', `${whole(tool.grounded)} of ${whole(tool.dreamt)}`),
     h('td', tool.confidence ? confidences(tool.confidence) : null),
     least(tool.confidence?.least),
-    amount(tool.sources.x || 0, tool.sources.x ? ' w-watch' : ' faint'),
+    amount(tool.sources.unanswered || 0, tool.sources.unanswered ? ' w-watch' : ' faint'),
     amount(tool.errors, tool.errors ? '' : ' faint'),
   );
 const TRUST_COLUMNS = [
@@ -64,35 +65,43 @@ const TRUST_COLUMNS = [
   '#Errors told',
 ];
 function trust() {
-  const counts = D.trust.sources,
-    weakestFirst = D.trust.order.map((place) => trustRow(TOOLS[place]));
+  const counts = R.coverage.sources,
+    share = (tool) => tool.grounded / tool.dreamt,
+    dreamt = TOOLS.filter((tool) => tool.dreamt);
+  const weakestFirst = dreamt
+    .sort(
+      (one, other) =>
+        share(one) - share(other) || other.calls - one.calls || (one.name < other.name ? -1 : 1),
+    )
+    .map(trustRow);
   if (!Object.values(counts).some(Boolean)) return null;
   return section(
     'trust',
     'How far to trust the dream',
-    D.trust.text + '.',
+    D.coverage + '.',
     h('div.whole', stack(counts, 1100, 20)),
     sourceKey(counts),
     weakestFirst.length ? table('Tools', 'table.tools', TRUST_COLUMNS, weakestFirst) : null,
-    D.trust.curve ? heldOut(D.trust.curve) : null,
+    R.fidelity.curve.length ? heldOut(R.fidelity.curve) : null,
   );
 }
 
 /* 5 Faults: what was made to fail. 6 Cost. 7 Manifest. */
 
-const SPLIT_COLUMNS = ['Episodes', '#Count', '#Success', '#Failure', '#Inconclusive'];
+const SPLIT_COLUMNS = ['Episodes', '#Count', '#Passed', '#Failed', '#Inconclusive', '#Error'];
 function faults() {
   if (!D.faults) return null;
-  const used = ([place, count]) => {
-    const {name, effect} = TOOLS[place];
+  const used = ([name, count]) => {
+    const {effect} = TOOLS.find((tool) => tool.name === name);
     return h('span.word.gap', icon(effect), h('span.mono', name), ` ${whole(count)}`);
   };
   const kinds = D.faults.kinds.map((fault) =>
     tableRow(words(fault.kind), amount(fault.calls), h('td', fault.tools.map(used))),
   );
-  const split = D.faults.split.map((row) => {
-    const counts = ['passed', 'failed', 'inconclusive', 'error'].map((name) => amount(row[name]));
-    return tableRow(row.name, amount(row.episodes), counts);
+  const split = ['with a fault', 'without'].map((name, without) => {
+    const those = E.filter((episode) => (episode.faults === 0) === Boolean(without));
+    const ended = (verdict) => amount(those.filter((episode) => episode.verdict === verdict).length);
+    return those.length ? tableRow(name, amount(those.length), VERDICTS.map(ended)) : null;
   });
   return section(
     'faults',

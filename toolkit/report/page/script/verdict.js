@@ -6,7 +6,7 @@ function interval(verdict) {
   const width = 520,
     x = (share) => 7 + share * (width - 14);
   const [low, high] = wholeBounds(verdict.low, verdict.high);
-  const label = `pass rate ${percent(verdict.rate)}, 95% CI ${low} to ${high}%`;
+  const label = `pass rate ${percent(verdict.value)}, 95% CI ${low} to ${high}%`;
   const tick = (share) =>
     caption(x(share), 36, share === 0 ? 'start' : share === 1 ? 'end' : 'middle', percent(share));
   return picture(
@@ -17,7 +17,7 @@ function interval(verdict) {
     rect(7, 13, width - 14, 2, 'f-line2'),
     [0, 0.25, 0.5, 0.75, 1].map(tick),
     rect(x(verdict.low), 10, Math.max(2, x(verdict.high) - x(verdict.low)), 8, 'f-soft', {rx: 4}),
-    circle(x(verdict.rate), 14, 6.5, 'f-ink'),
+    circle(x(verdict.value), 14, 6.5, 'f-ink'),
   );
 }
 
@@ -79,18 +79,18 @@ function nextStep({text, ref, command: pasted}) {
   return h('li', text, ' ', anchor || (pasted ? command(pasted) : null));
 }
 
-function passRate({rate, low, high}) {
-  if (rate === null) return h('p.rate', 'No episode is conclusive.');
-  const bounds = wholeBounds(low, high).join('\u2013');
+function passRate(rate) {
+  if (rate.value === null) return h('p.rate', 'No episode is conclusive.');
+  const bounds = wholeBounds(rate.low, rate.high).join('\u2013');
   return [
-    h('p.rate', h('b', percent(rate)), h('span.soft', `pass rate, 95% CI\u00a0${bounds}%, by task`)),
-    interval({rate, low, high}),
+    h('p.rate', h('b', percent(rate.value)), h('span.soft', `pass rate, 95% CI\u00a0${bounds}%, by task`)),
+    interval(rate),
   ];
 }
 function verdict() {
   const run = D.verdict;
-  const counts = Object.entries(run.counts).map(([name, count]) =>
-    counted(name, count, name === 'error' && count !== 1 ? 'errors' : name),
+  const counts = VERDICTS.map((name) =>
+    counted(name, COUNTS[name], name === 'error' && COUNTS.error !== 1 ? 'errors' : name),
   );
   const key = `${plural(TASKS.length, 'task')}, one column each, the worst first; one square an episode.`;
   const critical = E.some((episode) => episode.bad)
@@ -102,12 +102,12 @@ function verdict() {
       'div.hero',
       h(
         'div',
-        stamp(run.verdict, run.word),
+        stamp(R.verdict, run.word),
         h('h1', run.counted),
         terms('facts', run.facts),
         h('ul.next', {'aria-label': 'What to do next'}, run.next.map(nextStep)),
       ),
-      h('div', passRate(run), h('div.counts', counts), matrix(), h('div.key', h('span', key), critical)),
+      h('div', passRate(R.pass_rate), h('div.counts', counts), matrix(), h('div.key', h('span', key), critical)),
     ),
     rules(run.rules),
   );
@@ -151,10 +151,9 @@ const alarm = (critical, title, body, links) =>
     h('div', h('h3', findingSign({critical}), ' ' + title), body),
     h('div.links', links),
   );
-const reached = (place, step, tag = 'a') =>
-  h(tag, {href: link(E[place].id, step)}, placed(E[place].id, step));
+const reached = (episode, step, tag = 'a') => h(tag, {href: link(episode, step)}, placed(episode, step));
 function finding(group) {
-  const places = group.at.slice(0, MOST_LINKS).map(([place, step]) => reached(place, step));
+  const places = group.at.slice(0, MOST_LINKS).map(({episode, step}) => reached(episode, step));
   const all = h(
     'a',
     {href: '#q=' + encodeURIComponent('finding:' + group.kind)},
@@ -164,8 +163,9 @@ function finding(group) {
     h('p', group.count > 1 ? h('span.soft', 'First: ') : null, group.text),
     group.tool ? h('p.soft', 'tool ', h('code', group.tool)) : null,
   ];
-  const title = `${group.title}: ${plural(group.count, 'time')}`;
-  return alarm(group.critical, title, body, [places, group.count > places.length ? all : null]);
+  const kind = words(group.kind),
+    title = `${kind[0].toUpperCase()}${kind.slice(1)}: ${plural(group.count, 'time')}`;
+  return alarm(group.severity === 'critical', title, body, [places, group.count > places.length ? all : null]);
 }
 
 function effectRow(call) {
@@ -189,9 +189,9 @@ async function otherCalls(group) {
     rows = [];
   for (let number = 0; number < pack().chunks.length && rows.length < MOST_MORE; number++) {
     (await chunk(number)).forEach((one, place) => {
-      const episode = number * pack().per_chunk + place;
+      const episode = E[number * pack().per_chunk + place].id;
       for (const step of one ? one.steps : []) {
-        const called = step.kind === 'call' && step.tool === group.tool;
+        const called = step.kind === 'call' && step.tool === group.name;
         if (called && !seen.has(episode + '/' + step.step)) rows.push(effectRow({...step, episode}));
       }
     });
@@ -205,7 +205,7 @@ function tool(group) {
     event.target.disabled = true;
     const rows = await otherCalls(group),
       left = rest - rows.length;
-    const every = h('a', {href: '#tool=' + encodeURIComponent(group.tool)}, 'the episodes that call it');
+    const every = h('a', {href: '#tool=' + encodeURIComponent(group.name)}, 'the episodes that call it');
     const others = left > 0 ? h('p.soft', `${whole(left)} more: `, every) : '';
     event.target.replaceWith(...rows, others);
   };
@@ -215,7 +215,7 @@ function tool(group) {
     {open: group.wrong > 0},
     h(
       'summary',
-      h('span.tn', group.tool),
+      h('span.tn', group.name),
       h('span.word', icon(group.effect), group.effect),
       h('span.soft', `${plural(group.calls, 'call')} in ${plural(group.episodes, 'episode')}`),
       h('span.flag', group.wrong ? `${whole(group.wrong)} wrong` : ''),
@@ -225,7 +225,8 @@ function tool(group) {
 }
 
 function effects() {
-  const recorded = D.kind === 'record';
+  const recorded = D.kind === 'record',
+    changing = TOOLS.filter((tool) => tool.sample);
   return section(
     'effects',
     recorded ? 'What it did' : 'What would have happened',
@@ -234,12 +235,12 @@ function effects() {
       : 'Calls that would have changed the world. None of ' +
           (D.executed ? 'those that the dream answered' : 'them') +
           ' ran. What cannot be undone comes first.',
-    (D.executed || []).map(([place, call, how]) =>
-      alarm(true, 'Executed, for real', [h('p', h('code', call)), h('p', how)], reached(place)),
+    (D.executed || []).map(([episode, call, how]) =>
+      alarm(true, 'Executed, for real', [h('p', h('code', call)), h('p', how)], reached(episode)),
     ),
-    D.violations.map(([place, text]) => alarm(true, 'Refused', h('p', text), reached(place))),
-    D.findings.map(finding),
-    D.effects.map(tool),
-    D.effects.length ? null : h('p.soft', 'No tool was called that changes anything.'),
+    R.violations.map(({episode, text}) => alarm(true, 'Refused', h('p', text), reached(episode))),
+    R.findings.map(finding),
+    changing.map(tool),
+    changing.length ? null : h('p.soft', 'No tool was called that changes anything.'),
   );
 }

@@ -1,14 +1,25 @@
-"""Threads of sync tools: enough for every lane, and no run waits for one that hangs."""
+"""The process of a run: threads of sync tools, the stagger of its slots, and the collector."""
 
 import asyncio
+import gc
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
+from each_row import each_row
 from waiting import wait_until_async
 
+from dreamgym_kit.adapters.langgraph.analysis.gc_objects import instances_of
 from dreamgym_kit.rollout import event_loop
-from dreamgym_kit.rollout.event_loop import busy_threads, lane_threads
+from dreamgym_kit.rollout.event_loop import (
+    APART_S,
+    BUSY,
+    SlotStagger,
+    busy_threads,
+    frozen_heap,
+    lane_threads,
+)
 
 ENOUGH_S = 1200.0  # shared by all threads that are waited for
 
@@ -76,3 +87,44 @@ async def test_a_tool_that_hangs_is_counted_and_not_waited_for() -> None:
         let_go.set()  # only now: neither the block nor the count waited for it
     await hanging
     assert busy_threads(ENOUGH_S) == 0
+
+
+@each_row(("busy", "apart_s"), [(0.0, APART_S), (BUSY - 0.01, APART_S), (BUSY + 0.01, 0.0), (1.0, 0.0)])
+def test_lanes_that_waited_go_on_one_after_the_other_and_busy_ones_at_once(
+    monkeypatch: pytest.MonkeyPatch, busy: float, apart_s: float
+) -> None:
+    passed = [0.0]
+    clock = SimpleNamespace(perf_counter=lambda: passed[-1], process_time=lambda: busy * passed[-1])
+    monkeypatch.setattr(event_loop, "time", clock)
+    pace = SlotStagger()
+    passed.append(0.2)
+    assert [pace.pause_s(place) for place in (0, 1, 10)] == [0.0, apart_s, 10 * apart_s]
+
+
+class Thing:
+    def __init__(self) -> None:
+        self.itself = self  # a cycle: only the collector can free it
+
+
+def test_garbage_of_before_the_run_is_freed_after_it() -> None:
+    gc.collect()
+    thing = Thing()
+    with frozen_heap():
+        del thing
+        gc.collect()
+        assert gc.get_freeze_count() > 0
+    gc.collect()
+    assert instances_of(Thing) == []
+
+
+def test_the_collector_is_as_it_was_after_the_run() -> None:
+    before = gc.get_threshold()
+    with frozen_heap():
+        assert gc.get_threshold()[0] >= 10_000
+    assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)
+
+
+def test_a_look_at_living_objects_sees_those_of_before_the_run() -> None:
+    thing = Thing()
+    with frozen_heap():
+        assert instances_of(Thing) == [thing]

@@ -1,4 +1,4 @@
-"""What is kept of parallel calls of which some are unanswered: the same, whichever of them is faster."""
+"""Calls of one model turn: what is kept does not depend on their pace; equal ones follow each other."""
 
 import asyncio
 from typing import Any
@@ -60,3 +60,28 @@ def test_what_is_kept_does_not_depend_on_which_call_is_faster(project: Any) -> N
 def test_no_user_is_asked_after_a_turn_with_an_unanswered_call(project: Any) -> None:
     (episode,) = kept(project, Task("o1/", HELLO, meta={"user": {"script": ["go on", "go on"]}}))
     assert (episode.stop, episode.user_turns) == ("abstained", ())
+
+
+TWINS = """
+    TURNS = [[("get_order", {"order_id": one}) for one in ("o1", "o2", "o1", "o1")], "Done."]
+    graph = create_agent(ScriptedModelDouble(turns=TURNS), [get_order])
+"""
+
+
+class CountingDouble:
+    """Answers how many calls it was shown before this one; the first call of an order takes long."""
+
+    waits = True
+
+    async def answer(self, call: Call, situation: Situation) -> Answer:
+        if not situation.history:
+            await asyncio.sleep(0.05)  # sleeps: the others would overtake it
+        return Answer(str(len(situation.history)), source=Source.DERIVED)
+
+
+def test_a_call_sees_what_equal_calls_before_it_in_its_turn_were_answered(project: Any) -> None:
+    task = Task("twins", {"messages": [{"role": "user", "content": "look"}]}, expect={"calls": ["get_order"]})
+    result = dreamgym_kit.simulate(project.write(TWINS), [task], experience=CountingDouble())
+    (episode,) = RunDirectory.open(result.directory).episodes()
+    said = [(step.call.args["order_id"], step.answer.content) for step in episode.transitions]
+    assert said == [("o1", "0"), ("o2", "0"), ("o1", "1"), ("o1", "2")]
