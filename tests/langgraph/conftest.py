@@ -14,7 +14,7 @@ from dreamgym_kit.adapters.langgraph.episode.runner import Run
 from dreamgym_kit.adapters.langgraph.intercept.install import install, uninstall
 from dreamgym_kit.adapters.langgraph.run.experiences import AnswerSources
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest
-from dreamgym_kit.findings.detectors import DEFAULT
+from dreamgym_kit.findings.detectors import BUILT_IN, OPTIONAL, Detectors
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.settings.schema import Settings
@@ -147,7 +147,7 @@ def run_of() -> Callable[..., Run]:
             graph=graph,
             facts=GraphInspection(tools=list(specs)),
             router=CallRouter(Mode.DREAM, {spec.name: spec for spec in specs}),
-            detectors=DEFAULT,
+            detectors=Detectors({name: BUILT_IN[name] for name in BUILT_IN.keys() - OPTIONAL}),
             budget=RunBudget(None, None),
             sources=AnswerSources(**{name: parts.pop(name) for name in known}),
             **parts,

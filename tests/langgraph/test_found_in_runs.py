@@ -15,7 +15,7 @@ from langgraph.types import interrupt
 
 from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_compiled
 from dreamgym_kit.findings.case import Case
-from dreamgym_kit.findings.detectors import BUILT_IN, DEFAULT, Detectors
+from dreamgym_kit.findings.detectors import BUILT_IN, Detectors
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.settings.schema import Settings, ToolSettings
@@ -63,7 +63,8 @@ def ran(run_of: Any) -> Any:
     async def run(graph: Any, task: Task, *detectors: Detectors) -> Episode:
         settings = Settings(tools={"delete_customer": ToolSettings(Effect.DESTRUCTIVE)})
         specs = inspect_compiled(graph, settings).tools
-        made = run_of(graph, specs, settings, model=YesDouble(), hooks=detectors or [DEFAULT])
+        made = run_of(graph, specs, settings, model=YesDouble())
+        made.hooks = detectors or [made.detectors]
         return await made.run(task, repeat=1, attempt=1)
 
     return run

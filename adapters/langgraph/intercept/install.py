@@ -217,7 +217,10 @@ def _guard_model_entries(patches: PatchSet) -> None:
             patches.replace(BaseChatModel, name, wrap(real))
 
 
-_HOOKS = ((sys, "excepthook"), (sys, "unraisablehook"), (sys, "displayhook"), (threading, "excepthook"))
+_HOOKS = (
+    *((sys, f"{name}hook") for name in ("except", "unraisable", "display", "breakpoint")),
+    *((sys, "stdout"), (sys, "stderr"), (threading, "excepthook")),
+)
 _TRACING = ("LANGSMITH_TRACING", "LANGSMITH_TRACING_V2", "LANGCHAIN_TRACING", "LANGCHAIN_TRACING_V2")
 
 
