@@ -107,7 +107,7 @@ def _target(text: str) -> ReportFile:
     if colon and prefix in _PREFIXES and place:
         return ReportFile(prefix, place, append=prefix not in ("otel", "png"))
     form = _FORMATS.get(Path(text).suffix)
-    if form is None:
+    if form is None or text.partition("=")[0] in (*_PREFIXES, "junit"):
         raise UserError(
             f"-o {text}: name a file that ends in .xml (JUnit), .md, .html or .json, or put the form and a "
             "colon before it: md:$GITHUB_STEP_SUMMARY. Nothing was run."

@@ -303,7 +303,7 @@ def _show(
     say(f" {len(facts.every())} tool{'' if len(facts.every()) == 1 else 's'} found:")
     say(format_effects(facts.every(), written=file.name))
     for problem in (*facts.problems, *facts.touched, *facts.warnings):
-        tell(fold(f"to mend: {one_line(problem)}", indent=2))
+        tell(fold(f"fix: {one_line(problem)}", indent=2))
     for question, line in facts.questions():
         say(fold(f" ? {one_line(question)}", indent=3))
         say(f"     {one_line(line)}")

@@ -123,7 +123,7 @@ def test_a_worker_that_dies_of_a_refusal_does_not_hang_who_waits_for_it(
 
 
 LEAVES = """
-    import asyncio, atexit, signal, sys, threading, weakref
+    import asyncio, atexit, io, signal, sys, threading, weakref
     from langgraph.graph import START, MessagesState, StateGraph
     OVER, KEPT, PAID = threading.Event(), [], []
     class Kept: pass
@@ -141,7 +141,7 @@ LEAVES = """
         weakref.finalize(KEPT[0], BODY)
         KEPT.append(threading.Thread(target=waits))
         KEPT[1].start()
-        sys.excepthook = BODY
+        sys.excepthook, sys.stdout = BODY, io.StringIO()
         return {"messages": [("ai", MODEL.invoke("hi").content)]}
     MODEL = ScriptedModelDouble(turns=["done"])
     graph = StateGraph(MessagesState).add_node("node", node).add_edge(START, "node").compile()
@@ -151,14 +151,14 @@ LEAVES = """
 def test_what_an_episode_left_that_acts_is_told_with_the_run_and_after_it_and_never_runs(
     project: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    hook, told = sys.excepthook, {}
+    before, told = (sys.excepthook, sys.stdout), {}
     for body in ("pays", "computes"):  # the second run does not name what the first one left
         uninstall()
         project.enter()
         spec = project.write(dedent(LEAVES) + f"BODY = {body}\n")
         settings = parse_settings('[nodes.node]\neffect = "pure"\n[guard]\nallow_commands = ["true"]\n')
         result = dreamgym_kit.simulate(spec, [TASK], buffer=MemoryStore(), settings=settings)
-        assert sys.excepthook is hook
+        assert (sys.excepthook, sys.stdout) == before
         module = sys.modules[project.module]
         module.OVER.set()
         module.KEPT[1].join()

@@ -31,6 +31,9 @@ BASE = """
         def paid_back(self):
             print(self.order, file=KEPT)
             return self.order
+        def __class_getitem__(cls, order):
+            print(order, file=KEPT)
+            return order
         def spelled(self, order): return order.upper()
 
     TRACED = open(TRACE, "a", buffering=1)
@@ -86,6 +89,7 @@ WAYS = {
     "a method that a chat model has of its own": 'operator.methodcaller("pay_back", "o1")(model)',
     "a method of a handler that no event calls": 'operator.methodcaller("pay_back", "o1")(Watching())',
     "a function that no name leads to": 'handled("o1")',
+    "an item of a class": 'Desk["o1"]',
 }
 
 
@@ -94,6 +98,19 @@ KEPT = open({ledger!r}, "a", buffering=1)
 class Desk:
     def pay_back(self, order):
         print(order, file=KEPT)
+"""
+
+
+CONSUMER = """
+import queue, threading
+TODO, DONE = queue.Queue(), queue.Queue()
+def consume():
+    order = TODO.get()
+    try:
+        DONE.put(Desk(order).pay_back(order))
+    except BaseException as error:
+        DONE.put(str(error))
+threading.Thread(target=consume, daemon=True).start()
 """
 
 
@@ -115,7 +132,8 @@ def dreamt(project: Any, way: str, folder: Path, imports: str = "", checker: str
 def test_what_acts_is_met_and_does_not_run(way: str, project: Any, tmp_path: Path) -> None:
     episode = dreamt(project, WAYS[way], tmp_path)
     assert (tmp_path / "ledger").read_text("utf-8") == ""
-    called = {"a property": "paid_back", "a runnable that the node makes": "invoke"}.get(way, "pay_back")
+    names = {"a property": "paid_back", "a runnable that the node makes": "invoke"}
+    called = {**names, "an item of a class": "__class_getitem__"}.get(way, "pay_back")
     assert [one.call.tool for one in episode.transitions] == [called]
 
 
@@ -126,6 +144,19 @@ def test_a_users_package_may_be_named_after_a_framework(project: Any, tmp_path: 
         episode = dreamt(project, f"{way}", tmp_path, f"import {name}\n")
         assert (tmp_path / "ledger").read_text("utf-8") == ""
         assert [one.call.tool for one in episode.transitions] == ["pay_back"]
+
+
+def test_so_is_what_an_episode_imports(project: Any, tmp_path: Path) -> None:
+    (tmp_path / "late_shop.py").write_text(PAYING.format(ledger=str(tmp_path / "ledger")), "utf-8")
+    way = "operator.methodcaller('pay_back', 'o1')(__import__('late_' + 'shop').Desk())"
+    (call,) = dreamt(project, way, tmp_path).transitions
+    assert (call.call.tool, (tmp_path / "ledger").read_text("utf-8")) == ("pay_back", "")
+
+
+def test_a_thread_of_the_module_does_nothing_for_an_episode(project: Any, tmp_path: Path) -> None:
+    episode = dreamt(project, '(TODO.put("o1"), DONE.get(timeout=60))[1]', tmp_path, CONSUMER)
+    assert "it did not run" in str(episode.messages[-1])
+    assert (tmp_path / "ledger").read_text("utf-8") == ""
 
 
 def test_a_checker_may_touch_what_the_agent_may_not(project: Any, tmp_path: Path) -> None:

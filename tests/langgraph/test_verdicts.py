@@ -75,6 +75,18 @@ def test_a_group_of_exceptions_keeps_the_agents_line(project: Any) -> None:
     assert "in node" in episode.traceback[-1]
 
 
+@each_row("key", ["order", "messages", "other"])
+def test_a_field_of_the_state_that_the_task_does_not_give_is_named(
+    key: str, project: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wider = NODE.replace("StateGraph(MessagesState)", "StateGraph(State)")
+    wider = wider.replace("async def node", "class State(MessagesState): order: str\nasync def node")
+    monkeypatch.setitem(globals(), "NODE", wider)
+    hint = "; the state has a field of that name, which the task's input does not give"
+    _, episode = ran(project, f"raise KeyError({key!r})")
+    assert episode.reason == f"the graph raised KeyError: '{key}'{hint if key == 'order' else ''}"
+
+
 CONTEXT = """
 import asyncio
 from dataclasses import dataclass

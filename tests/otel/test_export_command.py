@@ -150,3 +150,8 @@ def test_a_command_that_runs_first_refuses_what_only_export_writes(target: str) 
     with pytest.raises(UserError, match="dreamgym-kit export RUN -o"):
         targets_of([target], reports=True)
     assert targets_of([target])
+
+
+def test_a_form_before_an_equals_sign_is_no_folder() -> None:
+    with pytest.raises(UserError, match="put the form and a colon before it"):
+        targets_of(["junit=report.xml"])

@@ -34,6 +34,12 @@ from dreamgym_kit.types import (
     value_text,
 )
 
+_ENDED_BY = {
+    "abstained": "an unanswered call",
+    "crashed": "an error in the graph",
+    "executed": "a real call",
+    "violation": "a blocked call",
+}
 _HOW = ", --full"  # option that shows full texts
 _BESIDE = " " * 6  # indentation of messages between calls
 
@@ -117,7 +123,11 @@ class _Layout:
         line = fold(f" {word}{rests}  {one_line(episode.reason)}", indent=2)
         yield line.replace(word, paint.verdict(episode.verdict, word), 1)
         yield from (fold(f"    {one_line(line)}", indent=6) for line in episode.traceback)
-        stop = "" if episode.stop == "finished" else f", ended by: {one_line(episode.stop)}"
+        stop = (
+            ""
+            if episode.stop == "finished"
+            else f", ended by: {_ENDED_BY.get(episode.stop) or one_line(episode.stop)}"
+        )
         stop += f", blame: {episode.blame}" if episode.blame is not None else ""
         calls = format_count(len(episode.transitions), "call")
         model_calls = format_count(episode.model_calls, "model call")

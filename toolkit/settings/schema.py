@@ -131,7 +131,7 @@ class GuardSettings:
 
     allow_hosts: tuple[str, ...] = key((), '["api.openai.com", "localhost:8000"]')
     allow_paths: tuple[str, ...] = key((), "files or folders that may be written")
-    allow_commands: tuple[str, ...] = key((), "programs that may be started")
+    allow_commands: tuple[str, ...] = key((), "programs that may be started; python or sh can start any")
     sandbox: str = key(
         "auto",
         'kernel sandbox of dreams: "auto" the best there is, "require" the namespace one, "off", '

@@ -339,7 +339,13 @@ class Run:
             if isinstance(error, KeyboardInterrupt):
                 raise
             wants_context = declares_context(self.graph) and context is None
-            classify_error(state, error, wants_context=wants_context, timed_out=limit.expired())
+            classify_error(
+                state,
+                error,
+                wants_context=wants_context,
+                timed_out=limit.expired(),
+                fields=self.graph.channels,
+            )
         if session.stopped is not None:
             classify_stop(state, session.stopped)
 

@@ -3,7 +3,7 @@
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -211,7 +211,12 @@ _NO_CLIENTS = frozenset({"builtins", "langchain", "langchain_core", "langgraph",
 
 
 def classify_error(
-    state: EpisodeState, error: BaseException, *, wants_context: bool, timed_out: bool
+    state: EpisodeState,
+    error: BaseException,
+    *,
+    wants_context: bool,
+    timed_out: bool,
+    fields: Container[str] = (),
 ) -> None:
     """What an exception that came out of the graph says about the episode.
 
@@ -220,6 +225,7 @@ def classify_error(
         error: what came out.
         timed_out: the episode's own time is over.
         wants_context: the graph declares a `context_schema`, and was given no context.
+        fields: of the graph's state.
     """
     session = state.session
     of_model, last = session.model_errors, session.ledger.transitions()[-1:]
@@ -227,6 +233,7 @@ def classify_error(
     first = _first_leaf(error)
     text = error_text(first)
     raised = f"the graph raised {type(first).__name__}" + (f": {text}" if text else _cause(first))
+    raised += _missing_field(first, state.task, fields)
     if isinstance(first, GraphRecursionError):
         state.stop, state.reason = "limit", "the graph's recursion limit was reached"
         state.ran_on = True
@@ -257,6 +264,13 @@ def classify_error(
     if state.stop == "crashed" or (wants_context and state.stop == "error"):  # else no code is at fault
         # a group's leaf, or an error that the framework made of the agent's, may have none of its own
         state.traceback = next(filter(None, map(own_frames, (*_causes(first), error))), ())
+
+
+def _missing_field(error: BaseException, task: Task, fields: Container[str]) -> str:
+    key = error.args[0] if isinstance(error, KeyError) and error.args else None
+    if not isinstance(key, str) or key not in fields or key in task.input:
+        return ""
+    return "; the state has a field of that name, which the task's input does not give"
 
 
 def declares_context(graph: Any) -> bool:

@@ -67,6 +67,7 @@ from dreamgym_kit.adapters.langgraph.intercept.patches import (
     subclasses,
 )
 from dreamgym_kit.adapters.langgraph.intercept.real_calls import hear_interrupts
+from dreamgym_kit.adapters.langgraph.intercept.registration import hook_loaded
 from dreamgym_kit.adapters.langgraph.intercept.threads import guard_threads
 from dreamgym_kit.adapters.langgraph.intercept.tools import (
     LEAVES,
@@ -188,13 +189,18 @@ def _guard_model_class(patches: PatchSet, owner: type) -> None:
 
 
 def _guard_loading(patches: PatchSet) -> None:
-    """A module that is loaded again makes its functions anew; those of hooked ones are hooked at once."""
+    """A module that is loaded again makes its functions anew; those of hooked ones are hooked at once.
+
+    One that an episode loads was not there when the graph's modules were looked through.
+    """
     real = SourceFileLoader.exec_module
 
     @functools.wraps(real)
     def exec_module(self: Any, module: Any) -> None:
         real(self, module)
         met_again(getattr(module, "__file__", None))
+        if egress.armed() and egress.owner() is not None:
+            hook_loaded(module)
 
     patches.replace(SourceFileLoader, "exec_module", plain_wrapper(exec_module, real))
 
@@ -211,7 +217,10 @@ def _guard_model_entries(patches: PatchSet) -> None:
             patches.replace(BaseChatModel, name, wrap(real))
 
 
-_HOOKS = ((sys, "excepthook"), (sys, "unraisablehook"), (sys, "displayhook"), (threading, "excepthook"))
+_HOOKS = (
+    *((sys, f"{name}hook") for name in ("except", "unraisable", "display", "breakpoint")),
+    *((sys, "stdout"), (sys, "stderr"), (threading, "excepthook")),
+)
 _TRACING = ("LANGSMITH_TRACING", "LANGSMITH_TRACING_V2", "LANGCHAIN_TRACING", "LANGCHAIN_TRACING_V2")
 
 

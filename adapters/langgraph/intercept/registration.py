@@ -11,6 +11,7 @@ guard's to judge, which tells files that are allowed from others.
 import contextlib
 import functools
 import logging
+import sys
 import types
 import weakref
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -121,6 +122,14 @@ _CALLED_BY_FRAMEWORK = (
     BaseCache, BaseCallbackHandler, BaseCheckpointSaver, BaseLanguageModel, BaseStore, Embeddings, NodeCache,
     logging.Filter, logging.Formatter, logging.Handler,
 )  # fmt: skip
+_OF_OBJECTS = frozenset(
+    {
+        "__aenter__", "__aexit__", "__copy__", "__deepcopy__", "__del__", "__delattr__", "__enter__",
+        "__eq__", "__exit__", "__format__", "__get__", "__getattr__", "__getattribute__", "__hash__",
+        "__init__", "__init_subclass__", "__new__", "__post_init__", "__prepare__", "__reduce__",
+        "__reduce_ex__", "__repr__", "__set_name__", "__setattr__", "__str__",
+    }
+)  # fmt: skip
 Scope = Mapping[str, Any]
 
 
@@ -131,7 +140,23 @@ def hook_unreached(inventory: Inventory, living: Iterable[Any]) -> None:
         inventory: what is listed, and the modules that it was read from.
         living: the functions that are alive.
     """
-    for function in _unreached(inventory, living):
+    left_alone = {id(acting) for _, acting, _ in inventory.acting} | {*map(id, inventory.stated)}
+    near = _scopes(inventory.scopes)
+    around = _scopes([*near.values(), *inventory.around], imported=True)
+    _hook_acting(near, near | around, living, left_alone)
+
+
+def hook_loaded(module: types.ModuleType) -> None:
+    """Do the same for a module of the user's that an episode imports."""
+    if _is_users_module(vars(module)):
+        scope = _scopes([vars(module)])
+        _hook_acting(scope, scope, (), set())
+
+
+def _hook_acting(
+    near: dict[int, Scope], scopes: dict[int, Scope], living: Iterable[Any], left_alone: set[int]
+) -> None:
+    for function in _unreached(near, scopes, living, left_alone):
         with contextlib.suppress(NotHookable):  # an async generator: the guard is left
             hook(function, function.__name__).in_episodes = True
 
@@ -157,10 +182,10 @@ def _leads_to_acting(reached: Reached, depth: int = 0) -> bool:
     return reading.acts is not None or any(_leads_to_acting(one, depth + 1) for one in reading.reached)
 
 
-def _unreached(inventory: Inventory, living: Iterable[Any]) -> list[types.FunctionType]:
+def _unreached(
+    near: dict[int, Scope], scopes: dict[int, Scope], living: Iterable[Any], left_alone: set[int]
+) -> list[types.FunctionType]:
     """The functions and methods that act and that no hook is in."""
-    near = _scopes(inventory.scopes)
-    scopes = near | _scopes(inventory.around)
     functions = [function for function in map(under, living) if type(function) is types.FunctionType]
     # nearly all are of other modules: this is asked of each function in the process
     ours = map(scopes.__contains__, map(id, map(attrgetter("__globals__"), functions)))
@@ -174,8 +199,7 @@ def _unreached(inventory: Inventory, living: Iterable[Any]) -> list[types.Functi
                 framework.append(value)
             else:
                 offered += list(_functions(value, known))
-    left_alone = {id(acting) for _, acting, _ in inventory.acting} | {*map(id, inventory.stated)}
-    left_alone |= _used_by(framework, known)
+    left_alone = left_alone | _used_by(framework, known)
     missed = {
         id(reached.function): reached.function
         for reached in offered
@@ -199,27 +223,31 @@ def _acts_at_first(reached: Reached, *, fresh: bool) -> bool:
 
 
 def _acts(reached: Reached) -> bool:
-    """Not asked of methods that Python itself calls: nobody can answer `__init__` in its place."""
-    name = reached.function.__name__
-    if (name.startswith("__") and name.endswith("__") and name != "__call__") or HOLDINGS.is_body(
-        reached.function
-    ):
+    """Not asked of what makes, ends, shows or looks into an object: nobody can answer in its place."""
+    if reached.function.__name__ in _OF_OBJECTS or HOLDINGS.is_body(reached.function):
         return False
     return read(reached.function, reached.owner).acts not in (None, OPENS)
 
 
-def _scopes(given: Iterable[Scope]) -> dict[int, Scope]:
-    """The global names of these modules and of the user's modules that they name, by id."""
+def _scopes(given: Iterable[Scope], *, imported: bool = False) -> dict[int, Scope]:
+    """The global names of these modules and of the user's modules that they name, by id.
+
+    With `imported`, also of the modules that their functions and classes were imported from.
+    """
     scopes: dict[int, Scope] = {}
     waiting = list(given)
     while waiting:
         scope = waiting.pop()
         if id(scope) not in scopes:
             scopes[id(scope)] = scope
-            modules = {
-                id(item): vars(item) for item in list(scope.values()) if type(item) is types.ModuleType
-            }
-            waiting += [names for names in modules.values() if _is_users_module(names)]
+            values = list(scope.values())
+            modules = {id(value): value for value in values if type(value) is types.ModuleType}
+            if imported:
+                named = {vars(value).get("__module__") for value in values if issubclass(type(value), type)}
+                named |= {value.__module__ for value in values if type(value) is types.FunctionType}
+                origins = (sys.modules.get(name) for name in named if isinstance(name, str))
+                modules |= {id(module): module for module in origins if module is not None}
+            waiting += [vars(module) for module in modules.values() if _is_users_module(vars(module))]
     return scopes
 
 
