@@ -5,7 +5,6 @@ Shared are `shapes`, the ways in which people build agents, and the doubles that
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,7 +30,6 @@ import fresh  # noqa: E402 - it lies in this folder
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 OpenBuffer = Callable[..., Any]
-APART = pytest.StashKey[list[str]]()
 
 
 class Outcomes:
@@ -93,32 +91,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 raise pytest.UsageError(f"{item.nodeid} is marked {mark}: write `mark.{mark}` into its file")
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Iterator[None]:
-    """Files that import packages of some hundred thousand objects run last, in processes of their own.
-
-    A start of a dream looks at every object of its process, and pytest would import these packages first.
-    """
-    yield
-    config = session.config
-    apart = config.stash.get(APART, [])
-    stopped = session.exitstatus == pytest.ExitCode.TESTS_FAILED and config.option.maxfail
-    ended = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
-    if apart and session.exitstatus in ended and not stopped:
-        print(flush=True)
-        command = [sys.executable, "-P", "-m", "pytest", *config.invocation_params.args, *apart]
-        done = subprocess.run(command, cwd=config.invocation_params.dir, check=False)
-        none = pytest.ExitCode.NO_TESTS_COLLECTED
-        session.exitstatus = max({int(session.exitstatus), done.returncode} - {none} or {none})
-
-
 def pytest_configure(config: pytest.Config) -> None:
-    options = config.option
-    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not options.ignore
-    if whole and getattr(options, "numprocesses", None) and not options.xmlpath:
-        from places import CHECKOUT, importing_large
-
-        options.ignore = config.stash[APART] = [str(CHECKOUT / file) for file in importing_large()]
     if (path := config.getoption("outcomes")) and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Outcomes(path.absolute()))
 

@@ -23,8 +23,8 @@ TOPICS: Mapping[str, str] = {
     "findings": "Are reports right?",
     "update_exact": "Is the training exact?",
     "learns": "Does training in the dream help on real tools?",
-    "approval": "Are sim-to-real and deployment controlled?",
-    "page": "Reports and first minutes",
+    "divergence": "Are sim-to-real and deployment controlled?",
+    "page": "Reports, vLLM and first minutes",
 }
 """Headings, by the bench that each begins with."""
 PAGE_ORDER = (
@@ -47,9 +47,9 @@ PAGE_ORDER = (
     *("store", "million"),
     *("findings", "findings_foreign", "advice", "verdict_words"),
     *("update_exact", "gpu_step"),
-    *("learns", "algorithms", "ablations", "curriculum", "s2r"),
-    "approval",
-    *("page", "first_minutes"),
+    *("learns", "algorithms", "faults", "ablations", "curriculum", "s2r"),
+    *("divergence", "approval"),
+    *("page", "vllm_share", "first_minutes"),
 )
 SHOWN: Mapping[str, str] = {
     "sandbox": "escapes_landlock start_ms",
@@ -63,6 +63,7 @@ SHOWN: Mapping[str, str] = {
     "endpoint_faults": "finished inconclusive",
     "learns": "start dream real",
     "algorithms": "start grpo ppo dpo sft",
+    "faults": "start_faulty without_faulty with_faulty start_sound without_sound with_sound",
     "ablations": "start real_whole real_no_history real_no_state real_no_retrieval real_no_reasoning "
     "real_no_curriculum real_no_faults exact_whole exact_no_history exact_no_state exact_no_reasoning",
     "curriculum": "start in_turn chosen gain_points",
@@ -72,6 +73,7 @@ SHOWN: Mapping[str, str] = {
     "gpu_step": "parameters step_s rollouts_share generation_share update_share sync_share sampling_rate "
     "memory "
     "success_first logprob_gap update_fp32 update_bf16",
+    "vllm_share": "simulation bare",
 }
 """Figures without a goal that the page shows all the same."""
 

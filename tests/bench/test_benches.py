@@ -32,6 +32,7 @@ AT_NIGHT: dict[str, Callable[[Figures], bool]] = {
     "curriculum": lambda had: (
         had["impossible_share"] <= 0.02 < 0.02 + had["impossible_share"] < had["impossible_in_turn"]
     ),
+    "faults": lambda had: had["faults_met"] > 0,
     "gpu_step": lambda had: min(had["step_s"], had["sampling_rate"], had["update_bf16"]) > 0,
     "learns": lambda had: had["real_calls_in_dream"] == 0 < had["start"] < 1,
     "orchestration": lambda had: min(had["share"], had["share_sync"], had["ideal_share_1s"]) > 0,
@@ -53,7 +54,7 @@ def test_list_names_every_bench_on_a_line_of_its_own() -> None:
     done = started("--list")
     named = [line.split()[0] for line in done.stdout.splitlines()]
     assert done.returncode == 0
-    assert len(set(named)) == len(named) > 35
+    assert len(set(named)) == len(named) > 40
     sys.path.insert(0, str(FOLDER))
     try:
         assert set(named) == set(importlib.import_module("benchmark_page").PAGE_ORDER)
@@ -300,6 +301,21 @@ def test_the_learned_model_in_small_adds_to_what_was_mined(bench: ModuleType) ->
     print(figures)
     assert figures["exact_layered"] > figures["exact_composed"]
     assert figures["exact_nano_writes"] > figures["exact_composed_writes"]
+
+
+@pytest.mark.bench
+@pytest.mark.nightly
+@pytest.mark.parametrize("bench", ["divergence"], indirect=True)
+def test_a_tool_that_changed_is_caught_in_small(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dreamgym_kit.supervision import divergence
+
+    figures = {name: value for name, value, _ in bench.quick(0)}
+    print(figures)
+    assert figures["caught_after"] <= 20
+    assert (figures["writes_after"], figures["false_stops"]) == (0, 0)
+    monkeypatch.setattr(divergence, "READS_MOST", 1e300)  # a test that never speaks
+    blind = bench.figures(0, bench.CHANGES[4:5], worlds=9, unchanged=0)
+    assert blind[0][1] > 1000
 
 
 @pytest.mark.bench
