@@ -431,11 +431,12 @@ class _Miner:
         given: dict[tuple[str, str], Counter[ValueKey]] = defaultdict(Counter)
         for step in (step for episode in self.episodes for step in episode.steps):
             for name, value in step.args.items():
-                if isinstance(value, bool) or (isinstance(value, str) and not has_digits(value, 2)):
+                if isinstance(value, (str, bool)):
                     given[step.tool, name][value_key(value)] += 1
         for (tool, name), counts in given.items():
             few = len(counts) <= _MAX_CHOICES and counts.total() >= _EACH_CHOICE * len(counts)
-            if few or all(kind == "b" for kind, _ in counts):
+            is_coded = any(kind == "s" and has_digits(text, 2) for kind, text in counts)
+            if (few and not is_coded) or all(kind == "b" for kind, _ in counts):
                 self.model.tools[tool].choices[name] = frozenset(counts)
 
     def _learn_outcomes(self, tool: str, calls: list[ScopedCall]) -> None:
