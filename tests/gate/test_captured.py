@@ -31,9 +31,9 @@ class Api:
 @pytest.fixture(autouse=True)
 def fresh() -> Any:
     RAN.clear()
+    install()
     yield
     uninstall()
-    install()
 
 
 def test_a_bound_run_taken_before_the_gate_is_answered_in_a_dream_and_kept_in_a_recording() -> None:

@@ -43,6 +43,12 @@ def changed(before: dict[tuple[type, str], Any]) -> list[str]:
     return [f"{owner.__name__}.{name}" for owner, name in names if not name.startswith(caches)]
 
 
+@pytest.fixture(autouse=True)
+def without_gate() -> None:
+    """What an earlier test started may have left the gate in."""
+    uninstall()
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_uninstalling_restores_every_class_entry(canary: Canary) -> None:
     for maker, _ in KINDS.values():
