@@ -11,14 +11,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from dreamgym_kit.dream.judge import ModelJudge
 from dreamgym_kit.errors import EpisodeStop
 from dreamgym_kit.interfaces import Account, Checker, Judgement, Outcome
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.threads import awaited
 from dreamgym_kit.types import Finding, Transition, Verdict, error_line
+
+if TYPE_CHECKING:
+    from dreamgym_kit.dream.judge import ModelJudge
 
 DISAGREE = "judges_disagree"  # the kind of finding
 T = TypeVar("T")
@@ -62,7 +64,7 @@ async def judge(outcome: Outcome, checker: Checker | None) -> Judgement:
 async def judge_twice(
     outcome: Outcome,
     checker: Checker | None,
-    second: ModelJudge | None,
+    second: "ModelJudge | None",
     account: Account | None = None,
 ) -> TwoJudgements:
     """Judge by expectations and checker, and by a model beside them where there is one.

@@ -31,7 +31,6 @@ from dreamgym_kit.dream.chain import ChainedExperience, FallbackChain, without
 from dreamgym_kit.dream.environment_facts import EnvironmentFacts, FactIndex, recorded_facts
 from dreamgym_kit.dream.held_out import audit_reasoned
 from dreamgym_kit.dream.imagined.experience import ImaginedExperience
-from dreamgym_kit.dream.judge import ModelJudge
 from dreamgym_kit.dream.llm_experience import Allows, ReasonedExperience
 from dreamgym_kit.dream.matching import Match
 from dreamgym_kit.dream.programs.experience import ProgramTracker
@@ -55,6 +54,7 @@ from dreamgym_kit.types import Call, Environment, Spend, Split, ToolSpec, Transi
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.models.vllm.looking import ServerWatch
+    from dreamgym_kit.dream.judge import ModelJudge
 
 _FAILURES = 3
 _MORE = 4  # times as many are looked for where some must not be shown
@@ -501,7 +501,7 @@ class AnswerSources:
     model: ExperienceModel | None = None  # None: the real tools
     recorded: ExperienceModel | None = None  # the part of it that needs no endpoint
     chat: ChatEndpoint | None = None  # makes tasks, and judges where a curriculum says so
-    second: ModelJudge | None = None  # judges beside the checker; the checker wins
+    second: "ModelJudge | None" = None  # judges beside the checker; the checker wins
     user: ChatEndpoint | None = None  # plays the users that tasks describe as personas
     support: ReasonedSupport = field(default_factory=lambda: learn_support(()))
     spend: Spend = field(default_factory=Spend)  # of trying the model on held-out recordings
@@ -557,6 +557,9 @@ async def answer_sources(
         own = asked_endpoint(settings, budget, dreams=True, check=check, role=role)
         return await stack.enter_async_context(own)
 
-    judge = await of("judge") if settings.experience.judge else None
-    second = None if judge is None else ModelJudge(judge)
+    judge, second = await of("judge") if settings.experience.judge else None, None
+    if judge is not None:
+        from dreamgym_kit.dream.judge import ModelJudge
+
+        second = ModelJudge(judge)
     return AnswerSources(model, recorded, text, second, await of("user"), support, spend, trials, imagined)
