@@ -16,9 +16,9 @@ from dreamgym_kit.dream.programs.scope import Scope, element_names
 from dreamgym_kit.dream.programs.values import (
     UNKNOWN,
     figure,
+    is_known,
     is_number,
     is_scalar,
-    known,
     same,
     value_key,
 )
@@ -54,7 +54,7 @@ class Get(Program, frozen=True):
         got: Any = UNKNOWN
         for name in self.names:
             value = scope.get(name, UNKNOWN)
-            if not known(value):
+            if not is_known(value):
                 continue
             if got is UNKNOWN:
                 got = value
@@ -138,28 +138,28 @@ class Text(Program, frozen=True):
     parts: tuple[str | Program, ...]
 
     def __call__(self, scope: Scope) -> Any:
-        said: list[str] = []
+        texts: list[str] = []
         for part in self.parts:
             value = part if isinstance(part, str) else part(scope)
             if value is UNKNOWN or not is_scalar(value):
                 return UNKNOWN
-            said.append(value if isinstance(value, str) else str(value))
-        return "".join(said)
+            texts.append(value if isinstance(value, str) else str(value))
+        return "".join(texts)
 
 
 class Switch(Program, frozen=True):
     """A constant for each of a few values of one name."""
 
     name: str
-    values: tuple[tuple[JsonValue, JsonValue], ...]  # (value of the name, what is said)
+    values: tuple[tuple[JsonValue, JsonValue], ...]  # (value of the name, answer)
 
     def __call__(self, scope: Scope) -> Any:
         value = scope.get(self.name, UNKNOWN)
-        return next((said for of, said in self.values if same(of, value)), UNKNOWN)
+        return next((out for of, out in self.values if same(of, value)), UNKNOWN)
 
 
 class MakeRecord(Program, frozen=True):
-    """A record, field by field; `optional` fields are there where one of their names is known."""
+    """A record, field by field; an `optional` field is present where one of its names has a value."""
 
     fields: Mapping[str, Program]
     optional: Mapping[str, tuple[Program, tuple[str, ...]]] = {}
@@ -290,7 +290,9 @@ class EditItems(Program, frozen=True):
         out = list(base)
         for item in scope.items_of_args:
             wanted = item.get(self.named_by, UNKNOWN)
-            place = next((i for i, one in enumerate(out) if same(_field(one, self.field), wanted)), None)
+            place = next(
+                (i for i, element in enumerate(out) if same(_field(element, self.field), wanted)), None
+            )
             if place is None:
                 return UNKNOWN
             value = self.change(scope.child({**item, **element_names(out[place])}))
@@ -308,8 +310,8 @@ class If(Program, frozen=True):
     otherwise: Program
 
     def __call__(self, scope: Scope) -> Any:
-        told = self.condition(scope)
-        return UNKNOWN if told is UNKNOWN else (self.then if told else self.otherwise)(scope)
+        truth = self.condition(scope)
+        return UNKNOWN if truth is UNKNOWN else (self.then if truth else self.otherwise)(scope)
 
 
 class MadeUp(Program, frozen=True):
@@ -329,7 +331,7 @@ class Open(Program, frozen=True):
 
 
 class Fields(Program, frozen=True):
-    """A record whose later fields may rest on earlier ones."""
+    """A record whose later fields may be computed from earlier ones."""
 
     fields: tuple[tuple[str, Program], ...]
 
@@ -344,15 +346,15 @@ class Fields(Program, frozen=True):
         return out
 
 
-def sibling_names(said: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Names for what was already said of a record, and counts of flags in its lists."""
+def sibling_names(fields: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return names for the earlier fields of a record, and counts of flags in its lists."""
     names: dict[str, JsonValue] = {}
-    for field, value in said.items():
+    for field, value in fields.items():
         names[f"sibling.{field}"] = value
         if isinstance(value, list) and value and isinstance(value[0], dict):
             for flag in (name for name, item in value[0].items() if isinstance(item, bool)):
                 for truth, word in ((True, "count"), (False, "count_not")):
-                    hits = sum(isinstance(one, dict) and one.get(flag) is truth for one in value)
+                    hits = sum(isinstance(element, dict) and element.get(flag) is truth for element in value)
                     names[f"{word}(sibling.{field}.{flag})"] = hits
     return names
 
@@ -373,8 +375,8 @@ def _list_known(values: list[Any]) -> Any:
 
 def _time_part(value: Any, form: str) -> Any:
     """A date and time as ISO 8601 writes it, or a part of it."""
-    found = _DATE_AND_TIME.match(value) if isinstance(value, str) else None
-    return UNKNOWN if found is None else form.format(*found.groups())
+    match = _DATE_AND_TIME.match(value) if isinstance(value, str) else None
+    return UNKNOWN if match is None else form.format(*match.groups())
 
 
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
@@ -420,9 +422,13 @@ def operate(op: str, left: object, right: object) -> Any:
 
     With a text it is exact, as code that keeps amounts as texts computes, and not off by a rounding error.
     """
-    one, other = figure(left), figure(right)
-    if one is None or other is None:
+    left_number, right_number = figure(left), figure(right)
+    if left_number is None or right_number is None:
         return UNKNOWN
-    if (isinstance(left, str) or isinstance(right, str)) and math.isfinite(one) and math.isfinite(other):
+    if (
+        (isinstance(left, str) or isinstance(right, str))
+        and math.isfinite(left_number)
+        and math.isfinite(right_number)
+    ):
         return float(OPERATIONS[op](Decimal(str(left)), Decimal(str(right))))
-    return OPERATIONS[op](one, other)
+    return OPERATIONS[op](left_number, right_number)

@@ -1,4 +1,4 @@
-"""How far each kind of answer can be trusted: by what it said of recordings that it was not mined from."""
+"""Confidence of each kind of answer, measured on recordings that the programs were not mined from."""
 
 import copy
 import itertools
@@ -72,7 +72,7 @@ def _bound(count: _Count, before: float) -> float:
 
 
 class Trust:
-    """What held-out recordings say of answers, by tool and kind; of a new tool, by kind alone."""
+    """Counts of exact answers on held-out recordings, by tool and kind; for a new tool, by kind alone."""
 
     def __init__(self, counts: Mapping[_Kind, list[int]] | None = None, calls: int = 0) -> None:
         self.counts = defaultdict[_Kind, list[int]](lambda: [0, 0], counts or {})
@@ -95,18 +95,18 @@ class Trust:
         return tuple(points)
 
     def count(self, held_out: str, tool: str, kind: str, *, right: bool, writes: Iterable[str] = ()) -> None:
-        """One answer; `held_out`: by "episode" or "world"; `writes`: tools that its records went through."""
+        """Count one answer; `held_out`: "episode" or "world"; `writes`: tools that wrote before it."""
         general = (held_out, "", _general(kind))
         for key in (
             (held_out, tool, kind),
             general,
-            *((held_out, tool, _after(kind, one)) for one in writes),
+            *((held_out, tool, _after(kind, write)) for write in writes),
         ):
             self.counts[key][0] += 1
             self.counts[key][1] += right
 
     def confidence(self, tool: str, kind: str, at_most: float, writes: Iterable[str] = ()) -> float:
-        """The lower bound of the measured share of exact answers, after the write that it is lowest after."""
+        """Return the lower bound of the measured share of exact answers: the lowest over all `writes`."""
         for held_out in ("episode", "world"):
             mine, all_of = self._of(held_out, tool, kind), self._of(held_out, "", _general(kind))
             if not (
@@ -167,7 +167,7 @@ def measure(
     random.Random(7).shuffle(order)  # noqa: S311
 
     def ask(apart: set[int], held_out: str) -> None:
-        rest = [one for place, one in enumerate(episodes) if place not in apart]
+        rest = [episode for place, episode in enumerate(episodes) if place not in apart]
         before = next(done)
         model = mine(rest, parameters, writes, only_worlds, watch=lambda part: watch(before + part))
         for place in sorted(apart):
@@ -186,7 +186,7 @@ def measure(
         random.Random(3).shuffle(worlds)  # noqa: S311
         for fold in range(_WORLD_FOLDS):
             some = set(worlds[fold::_WORLD_FOLDS])
-            ask({place for place, one in enumerate(episodes) if one.world in some}, "world")
+            ask({place for place, episode in enumerate(episodes) if episode.world in some}, "world")
     return trust
 
 
@@ -199,36 +199,40 @@ def played(
     """
     from dreamgym_kit.dream.programs.dreaming import ProgramEpisode
 
-    dream, names, found = ProgramEpisode(model, episode.world, None, episode.id), MadeUpNames(), []
+    dream, names, results = ProgramEpisode(model, episode.world, None, episode.id), MadeUpNames(), []
     for step in episode.steps:
         args = names.renamed(step.args)
-        told = dream.consider(step.tool, args)
-        if told is None:
+        answer = dream.consider(step.tool, args)
+        if answer is None:
             if corrected:
                 dream.observe(step._replace(args=args, out=names.renamed(step.out)))
             else:
                 dream.unseen(step.tool, args)
             continue
-        dream.observe(SeenStep(step.tool, args, told.ok, told.out, step.writes, step.wrap), told.confidence)
+        dream.observe(
+            SeenStep(step.tool, args, answer.ok, answer.out, step.writes, step.wrap), answer.confidence
+        )
         for other in dream.proposed:
-            if other.kind != told.kind:
+            if other.kind != answer.kind:
                 right = other.ok == step.ok and copy.deepcopy(names).equal(other.out, step.out, dream.made_up)
-                found.append((step.tool, other.kind, other.writes, right))
-        right = told.ok == step.ok and names.equal(told.out, step.out, dream.made_up)
-        writes = next((one.writes for one in dream.proposed if one.kind == told.kind), frozenset())
-        found.append((step.tool, told.kind, writes, right))
-    return found
+                results.append((step.tool, other.kind, other.writes, right))
+        right = answer.ok == step.ok and names.equal(answer.out, step.out, dream.made_up)
+        writes = next(
+            (proposal.writes for proposal in dream.proposed if proposal.kind == answer.kind), frozenset()
+        )
+        results.append((step.tool, answer.kind, writes, right))
+    return results
 
 
 class MadeUpNames:
-    """Made-up values may differ from the recorded ones, one for one."""
+    """Pairs made-up values with recorded ones, one to one."""
 
     def __init__(self) -> None:
-        self._told: dict[JsonValue, JsonValue] = {}
+        self._dreamed: dict[JsonValue, JsonValue] = {}
         self._real: dict[JsonValue, JsonValue] = {}
 
     def renamed(self, value: Any) -> Any:
-        """A recorded value in the names that the dream gave."""
+        """Replace recorded values by the made-up values paired with them."""
         if not self._real:
             return value
         if isinstance(value, dict):
@@ -237,26 +241,26 @@ class MadeUpNames:
             return [self.renamed(item) for item in value]
         return self._real.get(value, value) if isinstance(value, str) else value
 
-    def equal(self, told: JsonValue, real: JsonValue, made_up: set[JsonValue]) -> bool:
-        """Whether both say the same but for made-up values."""
-        if isinstance(told, str) and isinstance(real, str):
-            if told in self._told:
-                return bool(self._told[told] == real)
-            if told == real:
+    def equal(self, dreamed: JsonValue, real: JsonValue, made_up: set[JsonValue]) -> bool:
+        """Whether both values are equal except for made-up values."""
+        if isinstance(dreamed, str) and isinstance(real, str):
+            if dreamed in self._dreamed:
+                return bool(self._dreamed[dreamed] == real)
+            if dreamed == real:
                 return True
-            if told in made_up and real not in self._real and (has_digits(real) or not real):
-                self._told[told], self._real[real] = real, told
+            if dreamed in made_up and real not in self._real and (has_digits(real) or not real):
+                self._dreamed[dreamed], self._real[real] = real, dreamed
                 return True
             return False
-        if isinstance(told, dict) and isinstance(real, dict):
-            return told.keys() == real.keys() and all(
-                self.equal(told[name], real[name], made_up) for name in told
+        if isinstance(dreamed, dict) and isinstance(real, dict):
+            return dreamed.keys() == real.keys() and all(
+                self.equal(dreamed[name], real[name], made_up) for name in dreamed
             )
-        if isinstance(told, list) and isinstance(real, list):
-            return len(told) == len(real) and all(
-                self.equal(one, other, made_up) for one, other in zip(told, real, strict=True)
+        if isinstance(dreamed, list) and isinstance(real, list):
+            return len(dreamed) == len(real) and all(
+                self.equal(item, real_item, made_up) for item, real_item in zip(dreamed, real, strict=True)
             )
-        return same(told, real)
+        return same(dreamed, real)
 
 
 _AFTER = "\x1f"
