@@ -41,7 +41,7 @@ RowKey = tuple[str, ValueKey]
 
 
 class Document(NamedTuple):
-    """A tool whose whole answer is one record: the one that has the argument's value in `by`."""
+    """A tool whose whole answer is one record. Its field `by` has the argument's value."""
 
     collection: str
     key_field: str
@@ -76,12 +76,12 @@ class Fact(NamedTuple):
 
     @classmethod
     def of(cls, collection: str, key: JsonValue, fields: Any, *, whole: bool) -> "Fact":
-        """A fact of the record with this key."""
+        """Return a fact about the record with this key."""
         return cls(collection, key, fields, whole, (collection, value_key(key)))
 
 
 class RecordedCalls(NamedTuple):
-    """An episode as collections are mined from it."""
+    """One recorded episode, as mining uses it."""
 
     id: str
     world: str
@@ -95,7 +95,7 @@ def is_record(collection: str) -> bool:
 
 
 def args_key(args: Mapping[str, JsonValue]) -> JsonValue:
-    """The key of a view: its arguments."""
+    """Return the key of a view: its sorted arguments."""
     return dict(sorted(args.items()))
 
 
@@ -212,7 +212,7 @@ class Collections:
                     yield Fact.of(site.collection, item[site.key_field], item, whole=False)
 
     def flat(self, collection: str, fields: Mapping[str, Any], depth: int = 2) -> Iterator[tuple[str, Any]]:
-        """The named scalars of a record; maps of records are left out."""
+        """Yield the scalars of a record with their names; maps of records are left out."""
 
         def walk(path: Path, value: Any, left: int) -> Iterator[tuple[str, Any]]:
             if is_scalar(value):
@@ -378,9 +378,8 @@ class Collections:
             return
         _, field, joined = best
         if joined is None:
-            joined = (
-                field if field not in self.key_fields else f"{field}@{tool}"
-            )  # an equal name does not prove an equal collection
+            # an equal field name does not prove that it is the same collection
+            joined = field if field not in self.key_fields else f"{field}@{tool}"
             self.key_fields[joined] = field
             keys[joined] |= {value_key(record[field]) for record in records}
         self.lists.setdefault(tool, []).append(ListSite(path, joined, field))

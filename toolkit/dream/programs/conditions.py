@@ -115,7 +115,7 @@ class AtMost(Condition, frozen=True):
 
 
 class In(Condition, frozen=True):
-    """A value, or all of a list's, are in a list or are keys of a map."""
+    """A value, or each element of a list, is in a list or is a key of a map."""
 
     name: str
     of: str
@@ -131,7 +131,7 @@ class In(Condition, frozen=True):
 
 
 class CountedIn(Condition, frozen=True):
-    """A list argument's elements are in a field of a list's records, each often enough."""
+    """A list argument's elements are values of a field in a list of records, each at least as often."""
 
     name: str
     of: str

@@ -31,8 +31,8 @@ _HEX = re.compile(r"[0-9a-f]*\d[0-9a-f]*$")
 _FEW = 1  # recorded calls: a branch grown for one may be an accident, and is measured apart
 _DECLARED = 0.97  # confidence in a program that a person wrote and no recording contradicts
 EVERYWHERE = "everywhere"
-"""The kind of an answer that other worlds gave; its confidence comes from their agreement."""
-_OF_RECORDS = ("row", "nested", "find")  # answers of these kinds rest on certain records alone
+"""Kind of an answer from other worlds; its confidence comes from their agreement."""
+_OF_RECORDS = ("row", "nested", "find")  # answers of these kinds depend on certain records only
 _DAY = re.compile(r"\d{4}-\d\d|\d\d?:\d\d")
 _DENIES = re.compile(r"(?i)\b(no|none|nothing|unknown|not found|not exist)\b")
 _CHANGED = ":changed"
@@ -45,13 +45,13 @@ class Proposed(NamedTuple):
     ok: bool
     out: JsonValue
     kind: str  # what sort of answer: each is trusted by itself
-    rows: tuple[RowKey, ...]  # the records that it rests on
-    share: float = 1.0  # of recorded calls that stood like this one, how many had this outcome
+    rows: tuple[RowKey, ...]  # the records that the answer depends on
+    share: float = 1.0  # of recorded calls in the same situation, the share with this outcome
     writes: frozenset[str] = frozenset()  # the tools whose writes these records went through
 
 
 class ProgramAnswer(NamedTuple):
-    """An answer with what it is worth."""
+    """An answer with its confidence."""
 
     ok: bool
     out: JsonValue
@@ -61,7 +61,7 @@ class ProgramAnswer(NamedTuple):
 
     @property
     def why(self) -> str:
-        """What it rests on, in a phrase."""
+        """The basis of the answer, in a phrase."""
         base, *marks = self.kind.split("|", maxsplit=1)[0].split(":")
         changed = ", as this episode changed it" * ("changed" in marks or "own" in marks)
         return _BECAUSE[base] + changed
@@ -83,13 +83,13 @@ _BECAUSE = {
 
 
 class ProgramEpisode:
-    """One episode.
+    """One dreamed episode.
 
     Args:
         model: the programs.
-        world: where it plays.
-        trust: what held-out recordings say of each kind of answer; None: every kind is believed.
-        seed: what is made up depends on it.
+        world: of the episode.
+        trust: the measured confidence of each kind of answer; None: full confidence.
+        seed: determines the made-up values.
     """
 
     def __init__(self, model: Model, world: str, trust: Trust | None, seed: object = 0) -> None:
@@ -101,11 +101,11 @@ class ProgramEpisode:
         self.seed(repr(seed))
 
     def seed(self, seed: str) -> None:
-        """What is made up next depends on this alone: the same call in the same state gets the same ids."""
+        """Set the seed of made-up values: the same call in the same state gets the same ids."""
         self._random = random.Random(seed)  # noqa: S311
 
     def consider(self, tool: str, args: Mapping[str, JsonValue]) -> ProgramAnswer | None:
-        """The best answer to a call, at whatever confidence; None where no program has one."""
+        """Return the best answer to a call, at any confidence; None where no program has one."""
         if tool not in self.model.tools:
             return None
         program = self.model.tools[tool]
@@ -132,7 +132,7 @@ class ProgramEpisode:
         return ProgramAnswer(proposed.ok, proposed.out, self._confidence(tool, proposed), proposed.kind, wrap)
 
     def scope(self, tool: str, args: Mapping[str, JsonValue]) -> Scope:
-        """What a call can see; values can be made up in it."""
+        """Return the names that a call can see; programs can make up values in it."""
         scope = self.model.scope(self.state, tool, args)
         scope.maker = self.make_up
         return scope
@@ -534,7 +534,7 @@ class ProgramEpisode:
     # -- what changes
 
     def _touched(self, tool: str, scope: Scope) -> set[str]:
-        """The collections that a write changes."""
+        """Return the collections that a write changes."""
         program, document = self.model.tools[tool], self.model.collections.documents.get(tool)
         touched = {*program.inserts, *([document.collection] if document else [])}
         for prefix, (collection, _) in scope.rows.items():
@@ -544,7 +544,7 @@ class ProgramEpisode:
         return touched
 
     def _forget_lists(self, collections: set[str]) -> None:
-        """Lists of these records are made anew."""
+        """Forget the stored lists of these records."""
         for tool, sites in self.model.collections.lists.items():
             if any(site.collection in collections for site in sites):
                 self._forget(VIEW + tool)
@@ -557,14 +557,14 @@ class ProgramEpisode:
             self.state.changed[row] = None
 
     def make_up(self, like: str) -> JsonValue:
-        """A value in the form of a recorded one."""
+        """Return a made-up value in the form of a recorded one."""
         made = made_like(like, self._random)
         self.made_up.add(made)
         return made
 
 
 def made_like(like: str, chance: random.Random) -> str:
-    """A text of the form of another one, with other digits."""
+    """Return a text in the form of another one, with random digits."""
     digits = _HEX.search(like)
     is_hex = digits and len(digits[0]) >= 5 and re.search("[a-f]", digits[0])
     return "".join(
@@ -578,7 +578,7 @@ def made_like(like: str, chance: random.Random) -> str:
 
 
 def _becomes(effect: Effect | None, value: Any, scope: Scope) -> Any:
-    """A field of the environment after a write, from what it was."""
+    """Return the value of a field of the environment after a write, from the value before."""
     if isinstance(effect, Assign):
         return effect.fields[VALUE](scope.child({"old": value}))
     return value if isinstance(effect, Keep) else UNKNOWN

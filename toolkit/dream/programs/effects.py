@@ -1,4 +1,4 @@
-"""What a write changes: fields of the records it can reach, records made and deleted, views of them."""
+"""Effects of writes: changed fields of reachable records, new and deleted records, and views of them."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ DELETED = 0.6  # share of sights that find a record gone
 
 
 class Sighting(NamedTuple):
-    """A record before a write and the next time that it was seen."""
+    """A record before a write, and at its next sight."""
 
     scope: Scope  # of the write, with its answer
     before: Any  # a mapping, GONE, or None where nothing was known
@@ -39,13 +39,13 @@ class Delete(Struct, frozen=True, tag=True):
 
 
 class Forget(Struct, frozen=True, tag=True):
-    """A view, or a field of the environment, changes; nobody knows how."""
+    """A view, or a field of the environment, changes in an unknown way."""
 
     seen: int
 
 
 class Rewrite(Struct, frozen=True, tag=True):
-    """A view is now this; `from_before`: it is made from what it was."""
+    """A view gets a new answer; `from_before`: computed from the old one."""
 
     form: Program
     from_before: bool
@@ -70,7 +70,7 @@ class Assign(Struct, frozen=True, tag=True):
 
 
 class Insert(Struct, frozen=True, tag=True):
-    """A record is made. `shown`: the fields that such records have."""
+    """A write makes a record. `shown`: the fields that such records have."""
 
     key: Program | None
     fields: Mapping[str, Program]
@@ -82,7 +82,7 @@ Effect = Keep | Delete | Forget | Rewrite | Assign
 
 
 def learn_effect(sights: Sequence[Sighting], *, of_view: bool = False) -> Effect:
-    """What a write does to the record, or the view, that a name leads to."""
+    """Return the effect of a write on the record, or the view, behind a prefix of names."""
     sights = sights[:_MAX_SIGHTS]
     if of_view:
         return _view_effect(sights)
@@ -264,7 +264,7 @@ def _becomes(
 
 
 def learn_insert(key_field: str | None, made: Sequence[tuple[Scope, Any, Mapping[str, Any]]]) -> Insert:
-    """The record that a write makes, from the first sight of each: (scope, key, fields)."""
+    """Learn the record that a write makes, from the first sight of each: (scope, key, fields)."""
     key = explain([(scope, value) for scope, value, _ in made], key_field or "", 1, 0, arithmetic=False)
     shown = frozenset(field for *_, record in made for field in record)
     fields: dict[str, Program] = {}

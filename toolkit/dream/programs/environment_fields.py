@@ -40,7 +40,7 @@ class _Shown(NamedTuple):
 
 
 class _Agreement:
-    """How often two places agreed, and on what."""
+    """Counts of agreement between two places, and the common values."""
 
     def __init__(self) -> None:
         self.agreed, self.differed = 0, 0
@@ -87,14 +87,14 @@ class EnvironmentFields:
         del self._pairs, self._values, self._arguments, self._count  # needed only to find the fields
 
     def shown(self, step: SeenStep) -> Iterator[tuple[str, JsonValue]]:
-        """The fields that an answer shows."""
+        """Yield the fields that an answer shows."""
         for path, value in self._parts(step):
             name = self.names.get((step.tool, path))
             if name is not None:
                 yield name, value
 
     def all(self) -> list[str]:
-        """The names of all fields."""
+        """Return the names of all fields."""
         return sorted(set(self.names.values()))
 
     def tops(self, tool: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""The programs of a tenant's tools, and where each running episode stands in them."""
+"""The programs of a tenant's tools, and the state of each running episode."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ from dreamgym_kit.serialization import JsonValue, escaped_args
 from dreamgym_kit.types import Answer, Call, Source, ToolSpec, Transition
 
 CRAWL = "crawl:"
-"""What the ids of crawled episodes begin with."""
+"""Prefix of the ids of crawled episodes."""
 _CRAWLED = 30  # calls of an episode that only reads, from which on it is taken for a crawl
 _MAX_MEASURED = 4_000  # calls that are mined again to learn what confidence is worth
 _MAX_EPISODES = 4_096  # whose states are kept; a forgotten one is followed again from its history
@@ -57,7 +57,7 @@ class KeptPrograms(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """What was mined of a tenant's tools."""
+    """The mined programs of a tenant's tools."""
 
     model: Model
     trust: Trust
@@ -78,8 +78,8 @@ class ProgramTracker:
         program_store: holds programs mined by earlier runs; None: every run mines anew.
 
     Attributes:
-        watch: is told, while programs are mined, the share that is done (0..1) and the seconds that it took;
-            what it raises ends the mining.
+        watch: receives, during mining, the share done (0..1) and the seconds so far; an exception from it
+            ends the mining.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class ProgramTracker:
         return programs.trust.curve() if programs is not None else ()
 
     def programs(self, tenant: str) -> Programs:
-        """What was mined for a tenant."""
+        """Return a tenant's programs, mining them on the first call."""
         if tenant not in self._programs:
             rows, began = list(self._all(tenant)), time.monotonic()
             asking = frozenset(row.call.tool for row in rows if row.call.replies)
@@ -125,7 +125,7 @@ class ProgramTracker:
         return self._programs[tenant]
 
     def consider(self, call: Call, situation: Situation) -> ProgramAnswer | None:
-        """A program's prediction for a call, at any confidence; None where no program has one."""
+        """Return a program's prediction for a call, at any confidence; None where no program has one."""
         if call.tool in self.programs(situation.tenant).asking:
             return None
         try:
@@ -256,7 +256,7 @@ def _read(
 def seen_calls(
     episode: RecordedEpisode, parameters: Mapping[str, Parameters], number: float = 0
 ) -> RecordedCalls:
-    """A recorded episode as programs see it; of two episodes, the one with the higher `number` is newer."""
+    """Convert a recorded episode for mining; of two episodes, the one with the higher `number` is newer."""
     steps = (step_of(step, _defaults(parameters, step.tool)) for step in episode.steps)
     number = number if episode.at is None else episode.at
     return RecordedCalls(episode.id, episode.world, tuple(steps), number)

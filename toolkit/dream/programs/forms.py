@@ -46,7 +46,7 @@ class Const(Program, frozen=True):
 
 
 class Get(Program, frozen=True):
-    """The value of a name. Several names agreed in all recordings; where they differ now, nobody knows."""
+    """The value of a name. Several names agreed in all recordings; UNKNOWN where they now differ."""
 
     names: tuple[str, ...]
 
@@ -120,7 +120,7 @@ class Linear(Program, frozen=True):
 
 
 class Decimals(Program, frozen=True):
-    """A number as a text with so many decimals ("43.80"); half a unit goes to the even digit."""
+    """A number as a text with this many decimals ("43.80"); halves round to the even digit."""
 
     of: Program
     places: int
@@ -198,7 +198,7 @@ class Update(Program, frozen=True):
 
 
 class UpdateKey(Program, frozen=True):
-    """A map of records with the one under a key changed."""
+    """A map of records with one entry changed."""
 
     base: Program
     key: Program
@@ -230,7 +230,7 @@ class Concat(Program, frozen=True):
 
 
 class ListOf(Program, frozen=True):
-    """A list of so many values."""
+    """A list with a fixed number of values."""
 
     items: tuple[Program, ...]
 
@@ -261,7 +261,7 @@ class MapItems(Program, frozen=True):
 
 
 class Drop(Program, frozen=True):
-    """A list without the elements, or those whose field, is one of the values."""
+    """A list without the elements that equal one of the values, or whose field does."""
 
     base: Program
     field: str | None
@@ -276,7 +276,7 @@ class Drop(Program, frozen=True):
 
 
 class EditItems(Program, frozen=True):
-    """A list in which the element that each list argument's element names is rewritten."""
+    """A list in which each element that a list argument names is edited."""
 
     base: Program
     field: str
@@ -374,7 +374,7 @@ def _list_known(values: list[Any]) -> Any:
 
 
 def _time_part(value: Any, form: str) -> Any:
-    """A date and time as ISO 8601 writes it, or a part of it."""
+    """Return a date and time in ISO 8601 format, or a part of it."""
     match = _DATE_AND_TIME.match(value) if isinstance(value, str) else None
     return UNKNOWN if match is None else form.format(*match.groups())
 
@@ -418,7 +418,7 @@ OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def operate(op: str, left: object, right: object) -> Any:
-    """The result of an operation; UNKNOWN unless both are numbers or decimal texts.
+    """Return the result of an operation; UNKNOWN unless both are numbers or decimal texts.
 
     With a text it is exact, as code that keeps amounts as texts computes, and not off by a rounding error.
     """

@@ -78,7 +78,7 @@ def mine(
     mined: Mapping[str, Any] | None = None,
     watch: Callable[[float], None] = lambda _: None,
 ) -> Model:
-    """The programs that recordings show.
+    """Mine the programs that recordings show.
 
     Args:
         episodes: teach programs, and how their worlds begin.
@@ -93,7 +93,7 @@ def mine(
 
 
 _Place = tuple[str, str]
-"""A write, and the prefix of names, or the collection, of what it may change."""
+"""A write, with the prefix of names or the collection that it may change."""
 
 
 class _Pending(NamedTuple):
@@ -107,7 +107,7 @@ class _Pending(NamedTuple):
 
 
 class _Act(NamedTuple):
-    """A write that went well."""
+    """A successful write."""
 
     tool: str
     scope: Scope

@@ -64,7 +64,7 @@ class CounterValue(NamedTuple):
 
 @dataclass(slots=True)
 class ToolProgram:
-    """What was mined of one tool.
+    """The mined program of one tool.
 
     Attributes:
         tree: under which conditions a call has which outcome.
@@ -75,7 +75,7 @@ class ToolProgram:
         query: of a read, what it selects.
         absent: of a look-up, how it failed where the record is unknown, and how often.
         views: by view, how often this write left it as it was, and how often it changed.
-        wraps: by whether the call went well, what the tool puts around its answer.
+        wraps: by success of the call, the wrapping that the tool puts around its answer.
         arguments: those that recorded calls had.
         choices: by argument with only a few values, these values.
         names: the arguments among these whose every value appeared in an earlier answer.
@@ -125,7 +125,7 @@ class ToolProgram:
         )
 
     def effect_on(self, prefix: str) -> Effect | None:
-        """What it does to the record that names with this prefix are of."""
+        """Return the effect on the record that names with this prefix describe."""
         if prefix in self.effects:
             return self.effects[prefix]
         return self.effects.get(re.sub(r"\d+$", "", prefix))
@@ -196,7 +196,7 @@ class Model:
         }
 
     def scope(self, state: WorldState, tool: str, args: Mapping[str, JsonValue]) -> Scope:
-        """What a call can see."""
+        """Return the names that a call can see."""
         scope = scope_of(state, self.parameters, tool, args, writes=tool in self.writes)
         for (of, path), given in self.counters.items():
             if of == tool:
@@ -282,7 +282,7 @@ class Model:
                 state.last[step.tool, name] = value
 
     def after_names(self, scope: Scope, step: SeenStep) -> Scope:
-        """A write's scope with its answer, from which its effects are made."""
+        """Return a write's scope with names for its answer; effects are computed in it."""
         names: dict[str, Any] = {RESULT: step.out}
         if isinstance(step.out, dict):
             names |= {f"{RESULT}.{name}": value for name, value in step.out.items()}
@@ -389,7 +389,7 @@ class _Writing:
 
 
 def outcome_form(step: SeenStep) -> OutcomeForm:
-    """The form of a call's outcome."""
+    """Return the form of a call's outcome."""
     arg_values = list(leaves(step.args))
 
     def shape(value: JsonValue, depth: int) -> Any:
@@ -410,13 +410,13 @@ def outcome_form(step: SeenStep) -> OutcomeForm:
 
 
 def most_common(leaf: TreeLeaf) -> tuple[OutcomeForm, int, int]:
-    """The most frequent outcome at a leaf, how often it was seen, and all that were seen."""
+    """Return the most frequent outcome at a leaf, its count, and the count of all outcomes."""
     (form, count), total = leaf.counts[0], sum(count for _, count in leaf.counts)
     return form, count, total
 
 
 def made_up_places(program: ToolProgram | None) -> frozenset[Place]:
-    """Where a tool's successes have ids that it makes up."""
+    """Return the places in a tool's successful answers that have made-up ids."""
     says = program.says.items() if program is not None else ()
     return frozenset(place for (ok, _), form in says if ok and form is not None for place in _places(form))
 

@@ -118,7 +118,7 @@ class QueryAnswer(NamedTuple):
 
 
 class ScopedCall(NamedTuple):
-    """One recorded call with what it could see."""
+    """One recorded call with its scope."""
 
     scope: Scope
     step: SeenStep
@@ -131,7 +131,7 @@ def flat_record(
     record: Mapping[str, Any],
     other: Callable[[str, JsonValue], Any] | None = None,
 ) -> dict[str, Any]:
-    """A record's named values, and those of the records that its fields name ("vehicle_id>depot")."""
+    """Return a record's values by name, and those of records that it refers to ("vehicle_id>depot")."""
     out = {name: value for name, value in record.items() if name != WHOLE}
     out |= dict(collections.flat(collection, record))
     if other is not None:
@@ -145,7 +145,7 @@ def flat_record(
 
 
 def learn_query(collections: Collections, base: Base, tool: str, calls: Sequence[ScopedCall]) -> Query | None:
-    """The query that a read's recorded calls show; None where they show none."""
+    """Learn the query behind a read's recorded calls; None where there is none."""
     if tool in collections.lists:
         return _Selecting(collections, base, tool, calls).learn()
     return _learn_find(collections, base, calls) if tool in collections.views else None
@@ -259,7 +259,7 @@ class _Selecting:
         return None
 
     def _shows_last(self, predicates: Mapping[str, Predicate], field: str, reverse: bool) -> bool:
-        """Whether a list that is cut shows the last of the records that fit, each time."""
+        """Whether each cut list shows the last of the fitting records."""
         agreements = []
         for call in self.full:
             rows, records = self._rows(call), self.records_by_world[call.world]
@@ -282,7 +282,7 @@ class _Selecting:
         return longest if longest >= 2 and often and (longest >= 3 or paged) else None
 
     def _predicate(self, arg: str) -> Predicate | None:
-        """The narrowest test that all returned records pass, and that others do not."""
+        """Return the narrowest test that all returned records pass and others fail."""
         mine = [call for call in self.full if arg in call.step.args]
         returned = [
             (

@@ -145,7 +145,7 @@ class WorldState:
         self.open: list[tuple[str, frozenset[ValueKey], frozenset[RowKey]]] = []
         self.shown: set[RowKey] = set()
         self.denied: set[ValueKey] = set()
-        self.broken = False  # a write was not understood: recordings of this line of writes are no proof
+        self.broken = False  # a write had unknown effects: recordings of the same writes prove nothing
         self._base_rows: dict[RowKey, dict[str, Any] | None] = {}
 
     def row(self, collection: str, key: JsonValue) -> Any:

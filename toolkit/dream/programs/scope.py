@@ -43,7 +43,7 @@ _ID_ENDINGS = ("id", "sku", "key")
 _AMOUNTS = ("price", "amount", "cost", "total", "qty", "quantity")
 _STATES = ("status", "state", "kind", "type")
 RESULT = "result"
-"""The name of a write's answer, from which its effects are made."""
+"""The name of a write's answer in the scope of its effects."""
 
 
 class Scope(dict[str, Any]):
@@ -112,7 +112,7 @@ class Scope(dict[str, Any]):
         return self._keys[name]
 
     def names_of(self, value: object) -> list[str]:
-        """The names that have this value."""
+        """Return the names that have this value."""
         if self._parent is not None:
             own = [name for name, item in self._extra.items() if same(item, value)]
             return [*(name for name in self._parent.names_of(value) if name not in self._extra), *own]
@@ -138,7 +138,7 @@ class Scope(dict[str, Any]):
 
 
 def element_names(value: JsonValue) -> dict[str, Any]:
-    """Names for an element of a list that is walked."""
+    """Return names for one element of a list."""
     names: dict[str, Any] = {"element": value}
     if isinstance(value, dict):
         names |= {f"element.{field}": item for field, item in value.items()}
@@ -173,7 +173,7 @@ def scope_of(
     *,
     writes: bool,
 ) -> Scope:
-    """What a call can see in a state."""
+    """Return the names that a call can see in a state."""
     build = _Builder(state, tool, args)
     mine = parameters.get(tool)
     for name, default in mine.defaults.items() if mine is not None else ():
@@ -475,7 +475,7 @@ def name_cost(name: str, field: str = "") -> float:
 
 
 def ending(name: str) -> str:
-    """The field that a name ends in."""
+    """Return the last field in a name."""
     for sign in "[>(.":
         name = name.rsplit(sign, maxsplit=1)[-1] if sign != "." else name.rsplit(".", maxsplit=1)[-1]
     return name.rstrip(")]")

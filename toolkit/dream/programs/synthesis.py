@@ -237,7 +237,7 @@ def _fixed(scopes: Sequence[Scope], text: str) -> list[str | Program]:
 
 
 def _by_function(examples: Examples, function: str, field: str) -> Apply | None:
-    """A function of one name."""
+    """Explain values as a function of one name."""
     apply, good = FUNCTIONS[function], []
     scope, out = examples[0]
     for name, value in scope.items():
@@ -263,7 +263,7 @@ def _close(left: float, right: float) -> bool:
 
 
 def _numeric(examples: Examples) -> Program | None:
-    """Sums, differences and products of two names; a line through one; a sum of other fields."""
+    """Explain numbers by arithmetic on two names, a linear function of one, or a weighted sum of siblings."""
     if len({value_key(out) for _, out in examples}) < 2:
         return None
     return _step(examples) or _two_numbers(examples) or _line(examples) or _weighted_sum(examples)
@@ -282,7 +282,7 @@ def _decimal_text(examples: Examples) -> Decimals | None:
 
 
 def _step(examples: Examples) -> Program | None:
-    """A counter that goes up or down by one or two."""
+    """Explain a counter that changes by one or two."""
     for name, _ in examples[0][0].numbers():
         if not name.startswith("old"):
             continue
@@ -338,7 +338,7 @@ def _two_numbers(examples: Examples) -> Program | None:
 
 
 def _agreed(form: Program, examples: Examples) -> int | None:
-    """How many examples a number agrees with; None where it contradicts one."""
+    """Count the examples that a number program explains; None where it contradicts one."""
     agreed = 0
     for scope, out in examples:
         value = form(scope)
@@ -393,7 +393,7 @@ def _whole(examples: Examples) -> bool:
 
 
 def _case(examples: Examples) -> Switch | None:
-    """A constant for each of a few values of one name."""
+    """Explain outputs as a constant for each of a few values of one name."""
     best: tuple[tuple[int, float], str, dict[Any, tuple[JsonValue, JsonValue]]] | None = None
     for name in sorted({name for scope, _ in examples for name in scope}):
         cases: dict[Any, tuple[JsonValue, JsonValue]] = {}
@@ -419,7 +419,7 @@ def _case(examples: Examples) -> Switch | None:
 
 
 def _text(examples: Examples) -> Text | None:
-    """Fixed text with named values in the holes."""
+    """Explain texts as fixed text with named values in between."""
     shown = [_with_marks(scope, out) for scope, out in examples]
     if len({len(parts) for parts in shown}) != 1 or len(shown[0]) > _MAX_TOKENS:
         return None
@@ -465,7 +465,7 @@ def _tied(scopes: Sequence[Scope], token: str) -> Program | None:
 
 
 def _with_marks(scope: Scope, text: str) -> list[str]:
-    """The tokens of a text, in which each argument is one."""
+    """Split a text into tokens; each argument in it is one token."""
     marks: dict[str, str] = {}
     for name, value in scope.items():
         if (
@@ -555,7 +555,7 @@ def _keys_vary(examples: Examples, base: str, changed: Collection[str], removed:
 
 
 def _composed(examples: Examples, depth: int, splits: int) -> MakeRecord | None:
-    """A record made field by field."""
+    """Explain a record field by field."""
     counts = Counter(name for _, out in examples for name in out)
     if len(counts) > _MAX_FIELDS:
         return None
@@ -740,7 +740,7 @@ def _fixed_list(examples: Examples, field: str, depth: int) -> ListOf | None:
 
 
 def _for_each_item(examples: Examples, field: str, depth: int) -> MapItems | None:
-    """One value for each element of the list arguments."""
+    """Explain a list as one value for each element of the list arguments."""
     if any(len(out) != len(scope.items_of_args) for scope, out in examples):
         return None
     each = explain(

@@ -16,7 +16,7 @@ _FOLDS = 3
 _MIN_WORLDS = 6  # from which on whole worlds are held out as well
 _WORLD_FOLDS = 2
 MININGS = _FOLDS + _WORLD_FOLDS
-"""How often `measure` mines at most."""
+"""Maximum number of minings in `measure`."""
 _Z = 0.84  # one-sided: four of five bounds hold
 _Z_SURE = 1.64  # one-sided: 95 of 100 bounds hold
 _SURE = 0.8  # confidence that only such a bound gives: few answers, all right, are no proof
@@ -24,11 +24,11 @@ NEAR = 0.5
 """Z-score for shares that are not a measured exactness: one-sided, 70% of such bounds hold."""
 _UNTRIED = 0.3  # of a kind that no held-out recording tried
 CORRECTED = ", corrected"
-"""The mark of what was held out and dreamed with recorded answers where the dream had none."""
+"""Mark of held-out episodes in which recorded answers replaced missing dreamed ones."""
 FEW = ":few"
-"""The mark of an answer that few recordings show; other marks name other deviations from recordings."""
+"""Mark of an answer that few recordings show; other marks name other deviations from recordings."""
 SUSPECTED = ":suspected"
-"""The mark of an answer that a write by a related name may have changed: others prove nothing."""
+"""Mark of an answer that a write with a related name may have changed; it is measured only by itself."""
 _THRESHOLDS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 _MIN_TRIED = 100  # minimum held-out answers for a curve
 
@@ -66,7 +66,7 @@ class _Count(NamedTuple):
 
 
 def _bound(count: _Count, before: float) -> float:
-    """Of a share that is expected to be `before`; below the sure ones where a wide bound is."""
+    """Return the lower bound of a share with the prior `before`; only a wide bound reaches `_SURE`."""
     right, total = count.right + 2 * before, count.tried + 2
     return min(lower_bound(right, total), max(lower_bound(right, total, _Z_SURE), _SURE - 0.01))
 
@@ -193,7 +193,7 @@ def measure(
 def played(
     model: Any, episode: RecordedCalls, *, corrected: bool = False
 ) -> list[tuple[str, str, frozenset[str], bool]]:
-    """A recorded episode dreamed freely: of each answer the tool, kind, writes, and whether it was exact.
+    """Dream a recorded episode; return the tool, kind, writes and exactness of each answer.
 
     `corrected`: calls that the dream cannot answer get their recorded answer.
     """

@@ -65,7 +65,7 @@ def is_left_open(step: SeenStep) -> bool:
 
 
 def step_of(step: HistoryStep, defaults: Mapping[str, JsonValue]) -> SeenStep:
-    """A recorded call as programs see it; `defaults` are those of the tool's arguments."""
+    """Convert a recorded call for mining; `defaults` are those of the tool's arguments."""
     args = without_defaults(step.args, defaults)
     seen = step.seen
     parts = seen.get("$answer") if isinstance(seen, dict) and len(seen) == 1 else None
@@ -147,7 +147,7 @@ def at_path(value: JsonValue, path: Iterable[str | int]) -> Any:
 
 
 def leaves(value: JsonValue) -> Iterator[JsonValue]:
-    """The scalars in a value."""
+    """Yield the scalars in a value."""
     if isinstance(value, dict):
         for item in value.values():
             yield from leaves(item)
@@ -159,7 +159,7 @@ def leaves(value: JsonValue) -> Iterator[JsonValue]:
 
 
 def tokens(text: str) -> list[str]:
-    """A text in words, spaces and signs; ids and times stay whole."""
+    """Split a text into words, spaces and signs; ids and times stay whole."""
     return _TOKEN.findall(text)
 
 
