@@ -159,7 +159,7 @@ def measure(
 
     What is held out is dreamed from the rest, uncorrected, so that an answer that rests on a wrong one
     counts as wrong itself. Kinds of answers that none of these give are measured where calls that the dream
-    cannot answer get their recorded answer. `watch` is told how many of at most `MININGS` are done.
+    cannot answer get their recorded answer. `watch` receives how many of at most `MININGS` are done.
     """
     from dreamgym_kit.dream.programs.mining import mine
 
