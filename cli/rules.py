@@ -168,7 +168,7 @@ class _Known:
             return self.drafts[tool].file
         known = model.parameters.get(tool)
         program = model.tools[tool]
-        arguments = sorted(known.names if known is not None else program.heard)
+        arguments = sorted(known.names if known is not None else program.arguments)
         return as_file(program, arguments, writes=tool in model.writes)
 
     def lines(self) -> list[dict[str, Any]]:

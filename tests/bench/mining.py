@@ -60,6 +60,6 @@ def _timed(episodes: Sequence[RecordedEpisode], kept: ProgramFile | None = None)
     """The programs, and CPU seconds for 10,000 calls, or for each 50,000 where there are as many."""
     calls = sum(len(one.steps) for one in episodes)
     began = time.process_time()
-    programs = learn(episodes, {}, kept=kept)
+    programs = learn(episodes, {}, program_store=kept)
     size = 10_000 if calls < 30_000 else 50_000
     return programs, (time.process_time() - began) * size / calls

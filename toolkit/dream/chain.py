@@ -59,7 +59,7 @@ class ChainedExperience:
         kept: KeptPrograms | None = None,
     ) -> None:
         self.recorded, self._threshold = recorded, threshold
-        self.programs = ProgramTracker(all_recordings, specs or {}, rules=rules, kept=kept)
+        self.programs = ProgramTracker(all_recordings, specs or {}, rules=rules, program_store=kept)
 
     async def answer(self, call: Call, situation: Situation) -> Answer:
         """See `ExperienceModel.answer`."""

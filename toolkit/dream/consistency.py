@@ -302,7 +302,7 @@ class ConsistencyCheck:
                 )
 
     def _has_heard(self, dream: ProgramEpisode, name: str) -> bool:
-        return dream.state.has_heard(name) or any(
+        return dream.state.has_seen(name) or any(
             name in words for words in map(_named_in, self._situation.history)
         )
 

@@ -49,10 +49,10 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_programs_are_searched_for_once_and_answer_alike_from_the_file(tmp_path: Path, searched) -> None:
     kept = ProgramFile(tmp_path / "b.programs")
-    first = learn(EPISODES, specs(), kept=kept)
+    first = learn(EPISODES, specs(), program_store=kept)
     assert len(searched) > 0
     searched.clear()
-    again = learn(EPISODES, specs(), kept=kept)
+    again = learn(EPISODES, specs(), program_store=kept)
     assert searched == []
     assert mined_text(again) == mined_text(first) == mined_text(learn(EPISODES, specs()))
     assert again.trust.counts == first.trust.counts
@@ -62,21 +62,21 @@ def test_what_was_mined_of_other_recordings_or_tools_or_by_another_version_is_no
     tmp_path: Path, searched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = ProgramFile(tmp_path / "b.programs")
-    learn(EPISODES, specs(), kept=kept)
+    learn(EPISODES, specs(), program_store=kept)
     for episodes, tools in ((EPISODES[1:], specs()), (EPISODES, {})):
         searched.clear()
-        learn(episodes, tools, kept=kept)
+        learn(episodes, tools, program_store=kept)
         assert searched
     monkeypatch.setattr(experience, "MINER", "another version")
     searched.clear()
-    learn(EPISODES, specs(), kept=kept)
+    learn(EPISODES, specs(), program_store=kept)
     assert searched
 
 
 @pytest.mark.parametrize("what", ["one letter", "foreign form", "wrong parts"])
 def test_a_damaged_or_foreign_file_is_mined_anew_and_replaced(tmp_path: Path, searched, what: str) -> None:
     kept = ProgramFile(tmp_path / "b.programs")
-    before = mined_text(learn(EPISODES, specs(), kept=kept))
+    before = mined_text(learn(EPISODES, specs(), program_store=kept))
     whole = kept.path.read_bytes()
     digest = json.loads(whole.split(b"\n")[1])[0]
     if what in ("foreign form", "wrong parts"):  # with a checksum that fits
@@ -85,7 +85,7 @@ def test_a_damaged_or_foreign_file_is_mined_anew_and_replaced(tmp_path: Path, se
     else:
         kept.path.write_bytes(whole.replace(b"open", b"shut", 1))
     searched.clear()
-    assert mined_text(learn(EPISODES, specs(), kept=kept)) == before
+    assert mined_text(learn(EPISODES, specs(), program_store=kept)) == before
     assert searched
     assert kept.path.read_bytes() == whole
 
@@ -95,7 +95,10 @@ def test_a_stopped_mining_keeps_nothing_and_stops_the_run(tmp_path: Path) -> Non
     switch.request("SIGINT")
     with pytest.raises(asyncio.CancelledError):
         learn(
-            EPISODES, specs(), kept=kept, watch=lambda share: _watch_mining(_Events(), switch, [0], share, 0)
+            EPISODES,
+            specs(),
+            program_store=kept,
+            watch=lambda share: _watch_mining(_Events(), switch, [0], share, 0),
         )
     assert switch.cancelled
     assert not kept.path.exists()

@@ -44,7 +44,7 @@ def facts_of(dream: ProgramEpisode, tool: str, args: Mapping[str, JsonValue]) ->
     }
     if state.count[tool]:
         facts["again"] = state.count[tool]
-    facts |= {f"heard.{name}": heard for name, heard in scope.heard.items()}
+    facts |= {f"heard.{name}": heard for name, heard in scope.seen_earlier.items()}
     for name, value in given.items():
         number = as_number(value)
         sign = "zero" if number == 0 else "below" if (number or 0) < 0 else "above"

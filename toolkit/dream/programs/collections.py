@@ -1,12 +1,12 @@
-"""Where records stand in a tool suite's answers, and what is known of each record.
+"""Where records are in a tool suite's answers, and the facts that answers show of each record.
 
-A *collection* is a set of records with a key: all orders, all users. Nothing is told by names alone: they
-break ties, and what counts is which values are repeated where.
+A *collection* is a set of records with a key: all orders, all users. Collections are found by values that
+recur in several places; names only break ties.
 
     document    a read whose answer repeats its one argument in a field: `get_order(order_id)`
     list        an answer that holds records with a key of their own: `list_parts()`
     projection  `{field: value}` of one record: `get_part_information(part_id, field)`
-    view        any other read: what it said is kept under its arguments
+    view        any other read: its answer is stored under its arguments
 """
 
 from collections import Counter, defaultdict
@@ -41,7 +41,7 @@ RowKey = tuple[str, ValueKey]
 
 
 class Document(NamedTuple):
-    """A tool whose whole answer is one record: the one that has the argument's value in `by`."""
+    """A tool whose whole answer is one record. Its field `by` has the argument's value."""
 
     collection: str
     key_field: str
@@ -66,7 +66,7 @@ class Projection(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """What an answer says of one record."""
+    """What an answer shows of one record."""
 
     collection: str
     key: JsonValue
@@ -76,17 +76,17 @@ class Fact(NamedTuple):
 
     @classmethod
     def of(cls, collection: str, key: JsonValue, fields: Any, *, whole: bool) -> "Fact":
-        """A fact of the record with this key."""
+        """Return a fact about the record with this key."""
         return cls(collection, key, fields, whole, (collection, value_key(key)))
 
 
 class RecordedCalls(NamedTuple):
-    """An episode as collections are mined from it."""
+    """One recorded episode, as mining uses it."""
 
     id: str
     world: str
     steps: tuple[SeenStep, ...]
-    number: float = 0  # its place or time: a newer one has a higher one, and tells how its world is now
+    number: float = 0  # place or time; a higher one is newer, and shows the present state of its world
 
 
 def is_record(collection: str) -> bool:
@@ -95,12 +95,12 @@ def is_record(collection: str) -> bool:
 
 
 def args_key(args: Mapping[str, JsonValue]) -> JsonValue:
-    """The key of a view: its arguments."""
+    """Return the key of a view: its sorted arguments."""
     return dict(sorted(args.items()))
 
 
 class Collections:
-    """Where records stand in the answers of some recordings; see the module.
+    """Where records are in the answers of some recordings; see the module.
 
     Attributes:
         documents, lists, projections, views: by tool.
@@ -111,7 +111,7 @@ class Collections:
         tool_fields: by tool, the fields that its document shows.
         maps: (collection, path) of fields whose keys are ids, not names.
         element_keys: by (collection, path) of a list in a record, the fields that tell its elements apart.
-        arg_refs, field_refs: by (tool, argument) and (collection, field), whose record it names.
+        arg_refs, field_refs: by (tool, argument) and (collection, field), the collection that it refers to.
         arg_fields: by (tool, argument), (collection, field) where it names a record by another unique field.
         arg_maps: by (tool, argument), (collection, path) of the map whose keys it takes.
         environment: what answers show of the environment itself.
@@ -144,14 +144,17 @@ class Collections:
         self.views = {tool for tool in steps if tool in reads and tool not in structured}
         self.batches = {tool: arg for tool in self.views if (arg := _batched(steps[tool])) is not None}
         self.environment = EnvironmentFields(
-            [(one.world, [step for step in one.steps if step.tool not in structured]) for one in episodes],
+            [
+                (episode.world, [step for step in episode.steps if step.tool not in structured])
+                for episode in episodes
+            ],
             reads,
         )
         self._find_shapes(steps)
         self._find_references(episodes)
 
     def facts(self, step: SeenStep) -> list[Fact]:
-        """What an answer says of records, and of the view that it is."""
+        """Return what an answer shows of records, and of its own view."""
         tool, args, out = step.tool, step.args, step.out
         projection, document = self.projections.get(tool), self._document(step)
         if step.ok and isinstance(out, dict):
@@ -175,17 +178,17 @@ class Collections:
         return [view, *self.parts(step.tool, args, out), *shown] if tool in self.views else shown
 
     def parts(self, tool: str, args: Mapping[str, JsonValue], out: JsonValue = None) -> list[Fact]:
-        """What the answer about several things says of each: as if one at a time was asked about."""
+        """Split an answer about several things into one fact for each, as if each had its own call."""
         arg = self.batches.get(tool, "")
         given = args.get(arg)
         if not isinstance(given, list) or len(given) < 2:
             return []
-        said = out if isinstance(out, dict) else {}
+        answers = out if isinstance(out, dict) else {}
         return [
             Fact.of(
                 VIEW + tool,
                 args_key({**args, arg: [item]}),
-                {"": [True, {item: said[item]} if item in said else {}]},
+                {"": [True, {item: answers[item]} if item in answers else {}]},
                 whole=True,
             )
             for item in given
@@ -196,7 +199,10 @@ class Collections:
         kinds = self.kinds.get(step.tool)
         if kinds is None or not isinstance(step.out, dict):
             return self.documents.get(step.tool)
-        return next((one for one in kinds if _repeats(step, one.key_field, str(one.key_arg))), None)
+        return next(
+            (document for document in kinds if _repeats(step, document.key_field, str(document.key_arg))),
+            None,
+        )
 
     def _listed(self, tool: str, out: JsonValue) -> Iterator[Fact]:
         for site in self.lists[tool]:
@@ -206,7 +212,7 @@ class Collections:
                     yield Fact.of(site.collection, item[site.key_field], item, whole=False)
 
     def flat(self, collection: str, fields: Mapping[str, Any], depth: int = 2) -> Iterator[tuple[str, Any]]:
-        """The named scalars of a record; maps of records are left out."""
+        """Yield the scalars of a record with their names; maps of records are left out."""
 
         def walk(path: Path, value: Any, left: int) -> Iterator[tuple[str, Any]]:
             if is_scalar(value):
@@ -254,17 +260,17 @@ class Collections:
             self._add_document(tool, field, arg, set(fields))
 
     def _find_kinds(self, tool: str, good: Sequence[SeenStep]) -> None:
-        """A look-up of records of several kinds: one field or another repeats its one argument."""
-        found: dict[tuple[str, str], list[SeenStep]] = defaultdict(list)
+        """Find a look-up of several kinds of records: in each answer some field repeats its one argument."""
+        steps_by_pair: dict[tuple[str, str], list[SeenStep]] = defaultdict(list)
         for step in good:
             for arg in step.args if len(step.args) == 1 else ():
                 field = next((name for name in step.out if _repeats(step, name, arg)), None)
                 if field is not None:
-                    found[field, arg].append(step)
-        if len(found) < 2 or sum(map(len, found.values())) < _MOSTLY * len(good):
+                    steps_by_pair[field, arg].append(step)
+        if len(steps_by_pair) < 2 or sum(map(len, steps_by_pair.values())) < _MOSTLY * len(good):
             return
         self.kinds[tool], shown = [], set[str]()
-        for (field, arg), steps in found.items():
+        for (field, arg), steps in steps_by_pair.items():
             self._add_document(tool, field, arg, {name for step in steps for name in step.out})
             if tool in self.documents:
                 self.kinds[tool].append(self.documents.pop(tool))
@@ -272,8 +278,8 @@ class Collections:
         self.tool_fields[tool] = shown
 
     def _repeated_argument(self, good: Sequence[SeenStep]) -> tuple[str, str] | None:
-        """The field that repeats an argument in (nearly) every answer, and that argument."""
-        best, found = None, None
+        """Return the field that repeats an argument in (nearly) every answer, and that argument."""
+        best_score, best_pair = None, None
         names = list(good[0].out)
         for field in sorted({name for step in good for name in step.out}):
             values = [step.out[field] for step in good if field in step.out]
@@ -284,33 +290,35 @@ class Collections:
                 if hits < _MOSTLY * len(good) or not (distinct >= 2 or len(good) == 1 or named):
                     continue
                 score = (distinct, named, -names.index(field) if field in names else -99)
-                if best is None or score > best:
-                    best, found = score, (field, arg)
-        return found
+                if best_score is None or score > best_score:
+                    best_score, best_pair = score, (field, arg)
+        return best_pair
 
     def _add_document(self, tool: str, field: str | None, arg: str | None, fields: set[str]) -> None:
-        found = None
-        for collection, known in self.fields.items():
+        target = None
+        for collection, known_fields in self.fields.items():
             key = self.key_fields[collection]
             keyed = field is None or field == key or tool not in self.reads
-            alike = len(fields & known) >= (_ALIKE if keyed else 1) * max(len(fields), len(known))
-            if key in fields and alike and (keyed or known):
-                found = collection
+            alike = len(fields & known_fields) >= (_ALIKE if keyed else 1) * max(
+                len(fields), len(known_fields)
+            )
+            if key in fields and alike and (keyed or known_fields):
+                target = collection
                 break
-        if found is None and tool in self.reads and len(fields) >= 2 and field is not None:
-            found = field if field not in self.key_fields else f"{field}@{tool}"
-            self.key_fields[found] = field
-        if found is None:
+        if target is None and tool in self.reads and len(fields) >= 2 and field is not None:
+            target = field if field not in self.key_fields else f"{field}@{tool}"
+            self.key_fields[target] = field
+        if target is None:
             return
-        key = self.key_fields[found]
-        self.fields[found] |= fields
+        key = self.key_fields[target]
+        self.fields[target] |= fields
         self.tool_fields[tool] = fields
         is_look_up = field == key or (tool in self.reads and field is not None)
-        self.documents[tool] = Document(found, key, arg if is_look_up else None, field or key)
+        self.documents[tool] = Document(target, key, arg if is_look_up else None, field or key)
 
     def _find_lists(self, steps: Mapping[str, list[SeenStep]]) -> None:
         keys = self._known_keys(steps)
-        said = {
+        given_keys = {
             value_key(value)
             for calls in steps.values()
             for step in calls
@@ -321,7 +329,7 @@ class Collections:
             if tool not in self.reads or tool in self.documents or tool in self.kinds:
                 continue
             for path, lists in _lists_in(calls).items():
-                self._add_list(tool, path, lists, keys, said)
+                self._add_list(tool, path, lists, keys, given_keys)
 
     def _known_keys(self, steps: Mapping[str, list[SeenStep]]) -> dict[str, set[ValueKey]]:
         """By collection, the keys of its records."""
@@ -341,7 +349,7 @@ class Collections:
         path: Path,
         lists: list[list[JsonValue]],
         keys: dict[str, set[ValueKey]],
-        said: set[ValueKey],
+        given_keys: set[ValueKey],
     ) -> None:
         records = [item for items in lists for item in items if isinstance(item, dict)]
         if not records or sum(map(len, lists)) != len(records):
@@ -356,21 +364,22 @@ class Collections:
             mine = {value_key(value) for value in values}
             share, joined = max(
                 (
-                    (len(mine & known) / len(mine), collection)
-                    for collection, known in keys.items()
+                    (len(mine & known_keys) / len(mine), collection)
+                    for collection, known_keys in keys.items()
                     if self.key_fields[collection] == field
                 ),
                 default=(0.0, None),
             )
             score = share * 3 + (field == "id" or field.lower().endswith(_KEY_ENDINGS))
-            score += len(mine & said) / len(mine) + 0.5 * (field in self.key_fields.values())
+            score += len(mine & given_keys) / len(mine) + 0.5 * (field in self.key_fields.values())
             if score >= 0.9 and (best is None or score > best[0]):
                 best = (score, field, joined if share >= 0.1 else None)
         if best is None:
             return
         _, field, joined = best
         if joined is None:
-            joined = field if field not in self.key_fields else f"{field}@{tool}"  # a like name is no proof
+            # an equal field name does not prove that it is the same collection
+            joined = field if field not in self.key_fields else f"{field}@{tool}"
             self.key_fields[joined] = field
             keys[joined] |= {value_key(record[field]) for record in records}
         self.lists.setdefault(tool, []).append(ListSite(path, joined, field))
@@ -382,7 +391,7 @@ class Collections:
                 yield document, step.out
 
     def _find_shapes(self, steps: Mapping[str, list[SeenStep]]) -> None:
-        """Which fields are maps of records, and which lists in records have a key of their own."""
+        """Find fields that are maps of records, and lists in records whose elements have a key."""
         seen: dict[tuple[str, Path], list[Any]] = defaultdict(list)
 
         def walk(collection: str, path: Path, value: Any, left: int) -> None:
@@ -403,7 +412,7 @@ class Collections:
         mappings = [value for value in values if isinstance(value, dict)]
         names = Counter(name for value in mappings for name in value)
         of_records = all(isinstance(item, dict) for value in mappings for item in value.values())
-        varied = names.total() < 0.5 * len(names) * len(mappings)  # a name of a field would come again
+        varied = names.total() < 0.5 * len(names) * len(mappings)  # names of fields would recur
         if mappings and of_records and len(names) >= 3 and varied:
             self.maps.add((collection, path))
         items = [
@@ -415,7 +424,7 @@ class Collections:
                 self.element_keys.setdefault((collection, path), []).append(field)
 
     def _find_references(self, episodes: Sequence[RecordedCalls]) -> None:
-        """Which arguments and fields name a record of which collection: by how often they hit one."""
+        """Find the collection that each argument and field refers to: its keys include their values."""
         seen = _Values()
         for episode in episodes:
             for step in episode.steps:
@@ -477,7 +486,7 @@ class Collections:
         values: set[tuple[str, ValueKey]],
         keys: Mapping[str, set[tuple[str, ValueKey]]],
     ) -> str | None:
-        """The collection whose keys these values hit most often."""
+        """Return the collection whose keys include most of these values."""
         numbers = all(key[0] == "n" for _, key in values)
         last, best = name.split(".")[-1], (0.0, "")
         for collection, others in keys.items():
@@ -492,7 +501,7 @@ class Collections:
 
 
 class _Values:
-    """Values by where they stand, each with its world: of arguments, keys, fields, and keys of maps."""
+    """Values with their world, by place: arguments, keys, fields, and keys of maps."""
 
     def __init__(self) -> None:
         self.args: dict[tuple[str, str], set[tuple[str, ValueKey]]] = defaultdict(set)
@@ -516,7 +525,7 @@ def _batched(calls: Sequence[SeenStep]) -> str | None:
 
 
 def _lists_in(calls: Sequence[SeenStep]) -> dict[Path, list[list[JsonValue]]]:
-    """The lists in a tool's answers, by where they stand."""
+    """Return the lists in a tool's answers, by path."""
     sites: dict[Path, list[list[JsonValue]]] = defaultdict(list)
     for step in calls:
         if step.ok and isinstance(step.out, list):

@@ -13,9 +13,9 @@ from dreamgym_kit.dream.programs.scope import Scope
 from dreamgym_kit.dream.programs.values import (
     UNKNOWN,
     figure,
+    is_known,
     is_number,
     is_scalar,
-    known,
     same,
     value_key,
 )
@@ -53,13 +53,13 @@ class Among(Condition, frozen=True):
 
     def __call__(self, scope: Scope) -> Truth:
         value = scope.get(self.name, UNKNOWN)
-        if not known(value) or not is_scalar(value):
+        if not is_known(value) or not is_scalar(value):
             return UNKNOWN
-        return any(same(value, one) for one in self.values)
+        return any(same(value, allowed) for allowed in self.values)
 
 
 class Has(Condition, frozen=True):
-    """There is such a value."""
+    """A name has a value."""
 
     name: str
 
@@ -67,7 +67,7 @@ class Has(Condition, frozen=True):
         value = scope.get(self.name, UNKNOWN)
         if value is UNKNOWN and any(self.name.startswith(prefix) for prefix in scope.unseen):
             return UNKNOWN
-        return known(value)
+        return is_known(value)
 
 
 class Same(Condition, frozen=True):
@@ -88,8 +88,8 @@ class Differ(Condition, frozen=True):
     right: str
 
     def __call__(self, scope: Scope) -> Truth:
-        told = Same(self.left, self.right)(scope)
-        return UNKNOWN if told is UNKNOWN else not told
+        is_same = Same(self.left, self.right)(scope)
+        return UNKNOWN if is_same is UNKNOWN else not is_same
 
 
 class Less(Condition, frozen=True):
@@ -115,7 +115,7 @@ class AtMost(Condition, frozen=True):
 
 
 class In(Condition, frozen=True):
-    """A value, or all of a list's, are in a list or are keys of a map."""
+    """A value, or each element of a list, is in a list or is a key of a map."""
 
     name: str
     of: str
@@ -126,12 +126,12 @@ class In(Condition, frozen=True):
             return UNKNOWN
         if isinstance(value, str):
             return value in others
-        keys = {value_key(one) for one in others}
-        return all(value_key(one) in keys for one in (value if isinstance(value, list) else [value]))
+        keys = {value_key(other) for other in others}
+        return all(value_key(item) in keys for item in (value if isinstance(value, list) else [value]))
 
 
 class CountedIn(Condition, frozen=True):
-    """A list argument's elements are in a field of a list's records, each often enough."""
+    """A list argument's elements are values of a field in a list of records, each at least as often."""
 
     name: str
     of: str
@@ -141,7 +141,7 @@ class CountedIn(Condition, frozen=True):
         value, others = scope.get(self.name, UNKNOWN), scope.get(self.of, UNKNOWN)
         if not isinstance(value, list) or not isinstance(others, list):
             return UNKNOWN
-        there = Counter(value_key(one.get(self.field)) for one in others if isinstance(one, dict))
+        there = Counter(value_key(record.get(self.field)) for record in others if isinstance(record, dict))
         return all(there[key] >= count for key, count in Counter(map(value_key, value)).items())
 
 
@@ -157,7 +157,7 @@ class OfKind(Condition, frozen=True):
 
 
 class InRange(Condition, frozen=True):
-    """A number is about where numbers of this name were: no further out than they lay apart."""
+    """A number is within the recorded range, extended by its width on each side."""
 
     name: str
     low: float
@@ -182,7 +182,7 @@ class HeardBefore(Condition, frozen=True):
     name: str
 
     def __call__(self, scope: Scope) -> Truth:
-        return scope.heard.get(self.name, UNKNOWN)
+        return scope.seen_earlier.get(self.name, UNKNOWN)
 
 
 class Shaped(Condition, frozen=True):
@@ -204,9 +204,9 @@ class SameOr(Condition, frozen=True):
     unless: tuple[tuple[str, JsonValue], ...]
 
     def __call__(self, scope: Scope) -> Truth:
-        told = Same(self.left, self.right)(scope)
-        if told is not False:
-            return told
+        is_same = Same(self.left, self.right)(scope)
+        if is_same is not False:
+            return is_same
         values = [(scope.get(name, UNKNOWN), wanted) for name, wanted in self.unless]
         if any(value is not UNKNOWN and same(value, wanted) for value, wanted in values):
             return True
@@ -219,10 +219,10 @@ class EachItem(Condition, frozen=True):
     condition: Condition
 
     def __call__(self, scope: Scope) -> Truth:
-        told = [self.condition(scope.child(item)) for item in scope.items_of_args]
-        if False in told:
+        truths = [self.condition(scope.child(item)) for item in scope.items_of_args]
+        if False in truths:
             return False
-        return UNKNOWN if UNKNOWN in told or not told else True
+        return UNKNOWN if UNKNOWN in truths or not truths else True
 
 
 class NoItem(Condition, frozen=True):
@@ -231,8 +231,8 @@ class NoItem(Condition, frozen=True):
     condition: Condition
 
     def __call__(self, scope: Scope) -> Truth:
-        told = [self.condition(scope.child(item)) for item in scope.items_of_args]
-        return False if True in told else UNKNOWN if UNKNOWN in told else True
+        truths = [self.condition(scope.child(item)) for item in scope.items_of_args]
+        return False if True in truths else UNKNOWN if UNKNOWN in truths else True
 
 
 def text_shape(text: str) -> str:

@@ -31,8 +31,8 @@ _HEX = re.compile(r"[0-9a-f]*\d[0-9a-f]*$")
 _FEW = 1  # recorded calls: a branch grown for one may be an accident, and is measured apart
 _DECLARED = 0.97  # confidence in a program that a person wrote and no recording contradicts
 EVERYWHERE = "everywhere"
-"""The kind of an answer that other worlds gave; its confidence comes from their agreement."""
-_OF_RECORDS = ("row", "nested", "find")  # answers of these kinds rest on certain records alone
+"""Kind of an answer from other worlds; its confidence comes from their agreement."""
+_OF_RECORDS = ("row", "nested", "find")  # answers of these kinds depend on certain records only
 _DAY = re.compile(r"\d{4}-\d\d|\d\d?:\d\d")
 _DENIES = re.compile(r"(?i)\b(no|none|nothing|unknown|not found|not exist)\b")
 _CHANGED = ":changed"
@@ -40,18 +40,18 @@ _CHANGED = ":changed"
 
 
 class Proposed(NamedTuple):
-    """What a program says of a call."""
+    """A program's answer to a call."""
 
     ok: bool
     out: JsonValue
     kind: str  # what sort of answer: each is trusted by itself
-    rows: tuple[RowKey, ...]  # the records that it rests on
-    share: float = 1.0  # of recorded calls that stood like this one, how many had this outcome
+    rows: tuple[RowKey, ...]  # the records that the answer depends on
+    share: float = 1.0  # of recorded calls in the same situation, the share with this outcome
     writes: frozenset[str] = frozenset()  # the tools whose writes these records went through
 
 
 class ProgramAnswer(NamedTuple):
-    """An answer with what it is worth."""
+    """An answer with its confidence."""
 
     ok: bool
     out: JsonValue
@@ -61,7 +61,7 @@ class ProgramAnswer(NamedTuple):
 
     @property
     def why(self) -> str:
-        """What it rests on, in a phrase."""
+        """The basis of the answer, in a phrase."""
         base, *marks = self.kind.split("|", maxsplit=1)[0].split(":")
         changed = ", as this episode changed it" * ("changed" in marks or "own" in marks)
         return _BECAUSE[base] + changed
@@ -83,29 +83,29 @@ _BECAUSE = {
 
 
 class ProgramEpisode:
-    """One episode.
+    """One dreamed episode.
 
     Args:
         model: the programs.
-        world: where it plays.
-        trust: what held-out recordings say of each kind of answer; None: every kind is believed.
-        seed: what is made up depends on it.
+        world: of the episode.
+        trust: the measured confidence of each kind of answer; None: full confidence.
+        seed: determines the made-up values.
     """
 
     def __init__(self, model: Model, world: str, trust: Trust | None, seed: object = 0) -> None:
         self.model, self.trust = model, trust
         self.state = WorldState(model.collections, model.base, world)
         self.made_up: set[JsonValue] = set()
-        self.asked: set[RowKey] = set()  # views, in this episode
+        self.read_views: set[RowKey] = set()  # views, in this episode
         self.proposed: list[Proposed] = []  # for the last call: each kind of answer is measured by itself
         self.seed(repr(seed))
 
     def seed(self, seed: str) -> None:
-        """What is made up next depends on this alone: the same call in the same state gets the same ids."""
+        """Set the seed of made-up values: the same call in the same state gets the same ids."""
         self._random = random.Random(seed)  # noqa: S311
 
     def consider(self, tool: str, args: Mapping[str, JsonValue]) -> ProgramAnswer | None:
-        """The best answer to a call, at whatever confidence; None where no program has one."""
+        """Return the best answer to a call, at any confidence; None where no program has one."""
         if tool not in self.model.tools:
             return None
         program = self.model.tools[tool]
@@ -116,14 +116,14 @@ class ProgramEpisode:
         )
         written = frozenset(write for write, _ in self.state.line)
         self.proposed = [
-            one._replace(writes=written if one.rows else frozenset())
-            for one in proposals
-            if one is not None
-            and (tool in self.model.writes or not self.state.open or self._stands(tool, args, one))
+            proposal._replace(writes=written if proposal.rows else frozenset())
+            for proposal in proposals
+            if proposal is not None
+            and (tool in self.model.writes or not self.state.open or self._stands(tool, args, proposal))
         ]
-        proposed = max(self.proposed, key=lambda one: self._confidence(tool, one), default=None)
+        proposed = max(self.proposed, key=lambda proposal: self._confidence(tool, proposal), default=None)
         if proposed is None or proposed.kind.startswith("view:"):
-            proposed = self._told_everywhere(tool, args) or proposed
+            proposed = self._same_everywhere(tool, args) or proposed
         if proposed is None:
             return None
         wrap = program.wraps.get(proposed.ok, _as_it_is)
@@ -132,19 +132,23 @@ class ProgramEpisode:
         return ProgramAnswer(proposed.ok, proposed.out, self._confidence(tool, proposed), proposed.kind, wrap)
 
     def scope(self, tool: str, args: Mapping[str, JsonValue]) -> Scope:
-        """What a call can see; values can be made up in it."""
+        """Return the names that a call can see; programs can make up values in it."""
         scope = self.model.scope(self.state, tool, args)
         scope.maker = self.make_up
         return scope
 
     def observe(self, step: SeenStep, confidence: float | None = None) -> None:
-        """A call was answered, by whomever. `confidence`: of an answer that was itself dreamt."""
+        """Apply an answered call to the state. `confidence`: of an answer that was dreamed."""
         model, state = self.model, self.state
         scope = model.scope(state, step.tool, step.args)
         facts = model.collections.facts(step)
         if not step.ok:
             self._failed(step, scope, confidence)
-        if step.tool in model.writes and step.ok and not model.tools[step.tool].heard.issuperset(step.args):
+        if (
+            step.tool in model.writes
+            and step.ok
+            and not model.tools[step.tool].arguments.issuperset(step.args)
+        ):
             state.written.append((step.tool, model.things(step.tool, step.args), frozenset()))
             self.unseen(step.tool, step.args)  # an argument that no recording has: what it does is unknown
             for fact in facts:
@@ -157,7 +161,7 @@ class ProgramEpisode:
                 state.put(fact.collection, fact.key, fact.fields, fact.whole, confidence)
         elif step.tool not in model.writes:
             for fact in facts:
-                self.asked.add(fact.row)
+                self.read_views.add(fact.row)
                 if confidence is None:
                     state.put(fact.collection, fact.key, fact.fields, fact.whole)
                     state.shown.add(fact.row)
@@ -166,9 +170,9 @@ class ProgramEpisode:
         model.note(state, step)
 
     def changed(self, changes: Iterable[Mapping[str, JsonValue]], confidence: float) -> None:
-        """A model said which fields its answer changed: `{"entity", "field", "value"}` each.
+        """Apply the changes that a model declared with its answer: `{"entity", "field", "value"}` each.
 
-        Records with this key are changed where they have the field; what nobody knows stays unknown.
+        Known records with this key are changed where they have the field; unknown records stay unknown.
         """
         for change in changes:
             key, field = change.get("entity"), str(change.get("field"))
@@ -203,12 +207,12 @@ class ProgramEpisode:
                 state.confidence[row] = min(state.confidence.get(row, 1.0), confidence)
 
     def unseen(self, tool: str, args: Mapping[str, JsonValue]) -> frozenset[RowKey]:
-        """A call whose answer nobody saw: what a write may have changed is unknown. Returns what it keeps."""
+        """Forget what a write without an answer may have changed. Return the records that it leaves alone."""
         model, state = self.model, self.state
         if tool not in model.writes:
             return frozenset()
         scope, program = model.scope(state, tool, args), model.tools[tool]
-        document, kept = model.collections.documents.get(tool), set()
+        document, unchanged = model.collections.documents.get(tool), set()
         state.broken = True
         state.tainted |= set(program.inserts) | ({document.collection} if document else set())
         for prefix, (collection, key) in scope.rows.items():
@@ -224,12 +228,12 @@ class ProgramEpisode:
                 state.put(collection, key, UNKNOWN, whole=False)
                 self._forget_lists({collection})
             elif effect is not None:
-                kept.add((collection, value_key(key)))
+                unchanged.add((collection, value_key(key)))
         for view, (_, changed) in program.views.items():
             if changed:
                 self._forget(view)
         state.count[tool] += 1
-        return frozenset(kept)
+        return frozenset(unchanged)
 
     # -- answers
 
@@ -248,49 +252,53 @@ class ProgramEpisode:
         if tool in collections.views or tool in collections.lists:
             viewed = self._viewed(tool, args)
             if viewed is not None:
-                return None if is_clock(viewed.out) and self.asked.issuperset(viewed.rows) else viewed
+                return None if is_clock(viewed.out) and self.read_views.issuperset(viewed.rows) else viewed
         if program.query is not None:
-            asked = ask(program.query, self.state, scope, args)
-            if asked is not None:
-                return Proposed(True, asked.out, asked.kind, asked.rows)
+            answer = ask(program.query, self.state, scope, args)
+            if answer is not None:
+                return Proposed(True, answer.out, answer.kind, answer.rows)
         return None if tool in collections.lists else self._by_tree(program, tool, scope, "read", args)
 
     def _viewed(self, tool: str, args: dict[str, JsonValue]) -> Proposed | None:
-        """What was said to this very question, or of each thing that it is about."""
+        """Return the earlier answer to the same call, or join those for each item of its list argument."""
         row = (VIEW + tool, value_key(args_key(args)))
         view = self.state.at(row)
         if isinstance(view, dict) and not self._is_forgotten(tool, args):
             ok, out = view[""]
             return Proposed(ok, out, "view" + self._own(row) + self._since(tool, args), (row,))
         parts = [fact.row for fact in self.model.collections.parts(tool, args)] if view is None else []
-        told = [self.state.at(part) for part in parts]
-        if not told or not all(isinstance(one, dict) and one[""][0] for one in told):
+        part_views = [self.state.at(part) for part in parts]
+        if not part_views or not all(
+            isinstance(part_view, dict) and part_view[""][0] for part_view in part_views
+        ):
             return None
-        joined = {name: value for one in told for name, value in one[""][1].items()}
+        joined = {name: value for part_view in part_views for name, value in part_view[""][1].items()}
         changed = _CHANGED * any(part in self.state.changed for part in parts)
         return Proposed(True, joined, f"view{changed}:parts" + self._since(tool, args), tuple(parts))
 
     def _stands(self, tool: str, args: Mapping[str, JsonValue], proposed: Proposed) -> bool:
-        """Whether no write that nobody saw end can have changed what a read answers."""
+        """Whether no write with an unknown end can have changed this answer."""
         kind, view = re.split("[:|]", proposed.kind)[0], (VIEW + tool, value_key(args_key(args)))
         rows = proposed.rows if kind in _OF_RECORDS and proposed.rows else (view,)
         if self.state.shown.issuperset(rows):
             return True
         records = [record for row in proposed.rows if isinstance(record := self.state.at(row), dict)]
-        named = {value_key(one) for value in (records, args) for one in leaves(value)}
+        named = {value_key(leaf) for value in (records, args) for leaf in leaves(value)}
         for write, things, keeps in self.state.open:
             program = self.model.tools[write]
-            kept, changed = program.views.get(VIEW + tool, (0, 0))
-            if (kept > 1 and not changed) or (kind != "list" and keeps.issuperset(proposed.rows or "?")):
+            unchanged, changed = program.views.get(VIEW + tool, (0, 0))
+            if (unchanged > 1 and not changed) or (kind != "list" and keeps.issuperset(proposed.rows or "?")):
                 continue
-            apart = kind == "read" and args and not are_related(f"{write} {' '.join(program.heard)}", tool)
+            apart = (
+                kind == "read" and args and not are_related(f"{write} {' '.join(program.arguments)}", tool)
+            )
             if not things.isdisjoint(named) or not (apart or kind in _OF_RECORDS):
                 return False
         return True
 
     def _confidence(self, tool: str, proposed: Proposed) -> float:
         confidence = proposed.share
-        if tool in self.model.declared and "|" in proposed.kind:  # not what is repeated from reads
+        if tool in self.model.declared and "|" in proposed.kind:  # not for repeated reads
             confidence = min(confidence, _DECLARED)
         elif self.trust is not None and proposed.kind != EVERYWHERE:
             confidence = self.trust.confidence(tool, proposed.kind, confidence, proposed.writes)
@@ -299,7 +307,7 @@ class ProgramEpisode:
     def _of_environment(
         self, program: ToolProgram, tool: str, args: Mapping[str, JsonValue], scope: Scope
     ) -> Proposed | None:
-        """An answer made of fields of the environment alone, as they are or as a write leaves them."""
+        """Return an answer made only of fields of the environment: present ones, or those after a write."""
         fields = self.model.collections.environment
         if tool in self.model.declared:
             return None
@@ -321,21 +329,21 @@ class ProgramEpisode:
             paths, effects = fields.forms.get((tool, value_key(dict(args))), ()), None
             view = self.state.row(VIEW + tool, args_key(args))
             if isinstance(view, dict) and not self.state.line and not self.state.broken:
-                return None  # nothing was written since this very question was answered
+                return None  # no write since the same call was answered
         names = [fields.names[tool, path] for path in paths]
         rows = tuple((ENVIRONMENT + name, value_key("")) for name in names)
-        said = {}
+        values = {}
         for path, name, row in zip(paths, names, rows, strict=True):
-            known = self.state.at(row)
-            value = known.get(VALUE, UNKNOWN) if isinstance(known, dict) else UNKNOWN
-            said[path] = value if effects is None else _becomes(effects.get(FIELD + name), value, scope)
-        if not said or UNKNOWN in said.values():
+            record = self.state.at(row)
+            value = record.get(VALUE, UNKNOWN) if isinstance(record, dict) else UNKNOWN
+            values[path] = value if effects is None else _becomes(effects.get(FIELD + name), value, scope)
+        if not values or UNKNOWN in values.values():
             return None
         kind = "fields" + self._since_fields(tool, args, names) + ":written" * (effects is not None)
-        return Proposed(True, made_of(said), kind, rows)
+        return Proposed(True, made_of(values), kind, rows)
 
     def _since_fields(self, tool: str, args: Mapping[str, JsonValue], names: list[str]) -> str:
-        """What is known of this episode's writes and these fields: none, what each does to them, or not."""
+        """Return a mark: no writes in this episode, known effects on these fields, or unknown effects."""
         if not self.state.line and not self.state.broken:
             return ""
         written = {write for write, _ in self.state.line}
@@ -352,25 +360,25 @@ class ProgramEpisode:
         """Return a mark if nobody saw whether these writes change an answer; another if names suggest so."""
         about = (tool, *(value for value in args.values() if isinstance(value, str)), *names)
         if any(
-            are_related(f"{write} {' '.join(self.model.tools[write].heard)}", *about) for write in unknown
+            are_related(f"{write} {' '.join(self.model.tools[write].arguments)}", *about) for write in unknown
         ):
             return SUSPECTED
         return ":unexamined" if unknown or self.state.broken else ""
 
     def _is_forgotten(self, tool: str, args: dict[str, JsonValue]) -> bool:
-        """Whether a write of this episode changed a field that this read shows, and nobody knows how."""
+        """Whether a write of this episode changed a field of this read in an unknown way."""
         fields = self.model.collections.environment
         paths = fields.forms.get((tool, value_key(args)), ())
         rows = ((ENVIRONMENT + fields.names[tool, path], value_key("")) for path in paths)
         return any(row in self.state.changed and not self.state.changed[row] for row in rows)
 
-    def _told_everywhere(self, tool: str, args: Mapping[str, JsonValue]) -> Proposed | None:
+    def _same_everywhere(self, tool: str, args: Mapping[str, JsonValue]) -> Proposed | None:
         """Return the answer of other worlds, if it is the same in all."""
         everywhere = self.model.everywhere.get(tool)
-        told = everywhere.told.get(value_key(dict(args))) if everywhere is not None else None
-        if everywhere is None or told is None:
+        answer = everywhere.answers.get(value_key(dict(args))) if everywhere is not None else None
+        if everywhere is None or answer is None:
             return None
-        return Proposed(*told, EVERYWHERE, (), lower_bound(everywhere.agreed, everywhere.shared))
+        return Proposed(*answer, EVERYWHERE, (), lower_bound(everywhere.agreed, everywhere.shared))
 
     def _looked_up(
         self,
@@ -400,28 +408,30 @@ class ProgramEpisode:
             absent = self._absent(program, args)
             return None if absent is None else Proposed(*absent, "absent" + self._own(row), (row,))
         if row in self.state.changed:
-            return None  # a write may have changed it, nobody knows how: it is not unheard of
+            return None  # a write may have changed this known record in an unknown way
         inside = self._in_a_map(tool, where, args)
         if inside is not None:
             return Proposed(True, inside, "nested", ())
         return self._by_tree(program, tool, scope, "look-up", args)
 
     def _own(self, row: RowKey) -> str:
-        """What is known of the writes since a record was told: they changed it, there were some, or none."""
+        """Return a mark: a write changed this record, there were other writes, or there were none."""
         if row in self.state.changed:
             return _CHANGED
         return ":since" if self.state.line or self.state.broken else ""
 
     def _since(self, tool: str, args: Mapping[str, JsonValue]) -> str:
-        """What is known of the writes since a view was answered: none, seen to leave it alone, or nothing."""
+        """Return a mark: no writes since the view, writes known to leave it alone, or unexamined writes."""
         if not self.state.line and not self.state.broken:
             return ""
-        kept = {write: self.model.tools[write].views.get(VIEW + tool, (0, 0)) for write, _ in self.state.line}
-        unknown = {write for write, (same, changed) in kept.items() if same < 2 or changed}
+        counts = {
+            write: self.model.tools[write].views.get(VIEW + tool, (0, 0)) for write, _ in self.state.line
+        }
+        unknown = {write for write, (same, changed) in counts.items() if same < 2 or changed}
         return self._examined(unknown, tool, args) or ":kept"
 
     def _absent(self, program: ToolProgram, args: Mapping[str, JsonValue]) -> tuple[bool, JsonValue] | None:
-        """How the tool says that there is no such record."""
+        """Return the tool's answer for a record that does not exist."""
         scope = Scope({f"args.{name}": value for name, value in args.items()})
         for form, _ in program.absent.most_common(2):
             says = program.says.get(form)
@@ -433,7 +443,7 @@ class ProgramEpisode:
     def _in_a_map(
         self, tool: str, where: Document | Projection, args: Mapping[str, JsonValue]
     ) -> dict[str, Any] | None:
-        """A record that is not known by itself, but stands in a map of another one."""
+        """Return a record that is known only as an entry in a map of another record."""
         collections, key = self.model.collections, args[str(where.key_arg)]
         owner = collections.arg_maps.get((tool, str(where.key_arg)))
         if owner is None or not isinstance(key, str):
@@ -450,7 +460,7 @@ class ProgramEpisode:
     def _by_tree(
         self, program: ToolProgram, tool: str, scope: Scope, kind: str, args: Mapping[str, JsonValue]
     ) -> Proposed | None:
-        """The outcome that recorded calls had which stood like this one, and what its program says."""
+        """Return the most frequent outcome of recorded calls at the same leaf of the tree."""
         leaf = leaf_of(program.tree, scope) if program.accounts_for(args, scope) else None
         if leaf is None:
             return None
@@ -459,9 +469,9 @@ class ProgramEpisode:
         if says is None:
             return None
         always_refused = not any(went_well for went_well, _ in program.says)
-        is_mined = tool not in self.model.declared  # else a person wrote what it looks at
+        is_mined = tool not in self.model.declared  # else a person wrote the conditions
         if is_mined and always_refused and (tool, self.state.world) not in self.model.recorded_in:
-            return None  # no success shows what it looks at
+            return None  # without a success its conditions are unknown
         if is_mined and form[0] and kind == "write" and self._names_nothing_known(program, tool, args, scope):
             return None
         ambiguous = len(leaf.counts) > 1 or len(program.says) > 1
@@ -488,24 +498,24 @@ class ProgramEpisode:
     def _names_nothing_known(
         self, program: ToolProgram, tool: str, args: Mapping[str, JsonValue], scope: Scope
     ) -> bool:
-        """Whether a write names a thing that is known to be absent, or that nothing in this world shows."""
+        """Whether a write names a thing that is known not to exist, or that no answer in this world shows."""
         denied = {name for name, value in args.items() if value_key(value) in self.state.denied}
         if denied or scope.absent() - program.blind:
             return True
-        if any(self.state.world == world for world, _ in self.model.base.told):
+        if any(self.state.world == world for world, _ in self.model.base.facts):
             return False
-        unheard = {name for name in args if not scope.heard.get(f"args.{name}", True)}
-        makes = program.inserts or made_up_places(program)  # a new thing, that has what it is given
+        unseen = {name for name in args if not scope.seen_earlier.get(f"args.{name}", True)}
+        makes = program.inserts or made_up_places(program)  # a new thing takes its values from the call
         return any(
             (tool, name) in self.model.collections.arg_refs or (not makes and _may_be_a_key(name, args[name]))
-            for name in unheard - program.choices.keys() - program.blind
+            for name in unseen - program.choices.keys() - program.blind
         )
 
     def _names_unheard(self, program: ToolProgram, scope: Scope, args: Mapping[str, JsonValue]) -> bool:
-        """Whether a call names a thing that no answer in this world has shown: it is measured apart."""
+        """Whether a call names a thing that no answer in this world shows; these are measured separately."""
         names = args.keys() - program.choices.keys()
-        unheard = (name for name in names if not scope.heard.get(f"args.{name}", True))
-        return bool(scope.unseen) or any(_may_be_a_key(name, args[name]) for name in unheard)
+        unseen = (name for name in names if not scope.seen_earlier.get(f"args.{name}", True))
+        return bool(scope.unseen) or any(_may_be_a_key(name, args[name]) for name in unseen)
 
     def _untried(
         self, program: ToolProgram, kind: str, tool: str, args: Mapping[str, JsonValue], scope: Scope
@@ -524,7 +534,7 @@ class ProgramEpisode:
     # -- what changes
 
     def _touched(self, tool: str, scope: Scope) -> set[str]:
-        """The collections that a write changes."""
+        """Return the collections that a write changes."""
         program, document = self.model.tools[tool], self.model.collections.documents.get(tool)
         touched = {*program.inserts, *([document.collection] if document else [])}
         for prefix, (collection, _) in scope.rows.items():
@@ -534,7 +544,7 @@ class ProgramEpisode:
         return touched
 
     def _forget_lists(self, collections: set[str]) -> None:
-        """Lists of these records are made anew."""
+        """Forget the stored lists of these records."""
         for tool, sites in self.model.collections.lists.items():
             if any(site.collection in collections for site in sites):
                 self._forget(VIEW + tool)
@@ -547,14 +557,14 @@ class ProgramEpisode:
             self.state.changed[row] = None
 
     def make_up(self, like: str) -> JsonValue:
-        """A value in the form of a recorded one."""
+        """Return a made-up value in the form of a recorded one."""
         made = made_like(like, self._random)
         self.made_up.add(made)
         return made
 
 
 def made_like(like: str, chance: random.Random) -> str:
-    """A text of the form of another one, with other digits."""
+    """Return a text in the form of another one, with random digits."""
     digits = _HEX.search(like)
     is_hex = digits and len(digits[0]) >= 5 and re.search("[a-f]", digits[0])
     return "".join(
@@ -568,7 +578,7 @@ def made_like(like: str, chance: random.Random) -> str:
 
 
 def _becomes(effect: Effect | None, value: Any, scope: Scope) -> Any:
-    """A field of the environment after a write, from what it was."""
+    """Return the value of a field of the environment after a write, from the value before."""
     if isinstance(effect, Assign):
         return effect.fields[VALUE](scope.child({"old": value}))
     return value if isinstance(effect, Keep) else UNKNOWN

@@ -1,4 +1,4 @@
-"""What a write changes: fields of the records it can reach, records made and deleted, views of them."""
+"""Effects of writes: changed fields of reachable records, new and deleted records, and views of them."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ DELETED = 0.6  # share of sights that find a record gone
 
 
 class Sighting(NamedTuple):
-    """A record before a write and the next time that it was seen."""
+    """A record before a write, and at its next sight."""
 
     scope: Scope  # of the write, with its answer
     before: Any  # a mapping, GONE, or None where nothing was known
@@ -39,13 +39,13 @@ class Delete(Struct, frozen=True, tag=True):
 
 
 class Forget(Struct, frozen=True, tag=True):
-    """A view, or a field of the environment, changes; nobody knows how."""
+    """A view, or a field of the environment, changes in an unknown way."""
 
     seen: int
 
 
 class Rewrite(Struct, frozen=True, tag=True):
-    """A view is now this; `from_before`: it is made from what it was."""
+    """A view gets a new answer; `from_before`: computed from the old one."""
 
     form: Program
     from_before: bool
@@ -65,12 +65,12 @@ class Assign(Struct, frozen=True, tag=True):
 
     @property
     def sure(self) -> bool:
-        """Whether it says all that changes."""
+        """Whether the effect of every changed field is known."""
         return not self.unknown
 
 
 class Insert(Struct, frozen=True, tag=True):
-    """A record is made. `shown`: the fields that such records have."""
+    """A write makes a record. `shown`: the fields that such records have."""
 
     key: Program | None
     fields: Mapping[str, Program]
@@ -82,7 +82,7 @@ Effect = Keep | Delete | Forget | Rewrite | Assign
 
 
 def learn_effect(sights: Sequence[Sighting], *, of_view: bool = False) -> Effect:
-    """What a write does to the record, or the view, that a name leads to."""
+    """Return the effect of a write on the record, or the view, behind a prefix of names."""
     sights = sights[:_MAX_SIGHTS]
     if of_view:
         return _view_effect(sights)
@@ -113,7 +113,7 @@ def learn_effect(sights: Sequence[Sighting], *, of_view: bool = False) -> Effect
             unknown.append(field)
     for field in new:
         if field not in changed and field != WHOLE and not named:
-            form = _always_said(there, field)
+            form = _always_given(there, field)
             if form:
                 fields[field] = form
     if not fields and not unknown and not named:
@@ -122,7 +122,7 @@ def learn_effect(sights: Sequence[Sighting], *, of_view: bool = False) -> Effect
 
 
 def _differences(sights: Sequence[Sighting]) -> tuple[list[str], list[str]]:
-    """Fields that changed, and fields that nobody knew before."""
+    """Return the fields that changed, and the fields that were unknown before."""
     changed: Counter[str] = Counter()
     new: Counter[str] = Counter()
     for sight in sights:
@@ -156,50 +156,50 @@ def _named_field(sights: Sequence[Sighting]) -> tuple[str, str, bool] | None:
 
 
 def _is_named(field: str, arg: str, sights: Sequence[Sighting]) -> bool:
-    """Whether a field (nearly) always changes where the argument names it, and else never."""
-    told = [
+    """Whether a field changes (nearly) only where the argument names it."""
+    explained = [
         same(sight.before.get(field, UNKNOWN), sight.after.get(field, UNKNOWN))
         or sight.scope.get(f"args.{arg}") == field
         for sight in sights
         if isinstance(sight.before, dict)
     ]
-    return told.count(True) >= 0.9 * len(told)
+    return explained.count(True) >= 0.9 * len(explained)
 
 
-def _always_said(sights: Sequence[Sighting], field: str) -> Program | None:
-    """A field that was never known before, and is always what the call said."""
+def _always_given(sights: Sequence[Sighting], field: str) -> Program | None:
+    """Explain a field that was unknown before each write and always equals an argument."""
     pairs = [
         (sight.scope, sight.after[field])
         for sight in sights
         if field in sight.after and not (isinstance(sight.before, dict) and field in sight.before)
     ]
-    kept = any(
+    stayed = any(
         isinstance(sight.before, dict)
         and field in sight.before
         and same(sight.before[field], sight.after.get(field, UNKNOWN))
         for sight in sights
     )
-    if kept or len(pairs) < 3 or len({value_key(value) for _, value in pairs}) < 2:
+    if stayed or len(pairs) < 3 or len({value_key(value) for _, value in pairs}) < 2:
         return None
     named = direct(pairs, field)
     return named if named and named.names[0].startswith("args.") else None
 
 
 def _view_effect(sights: Sequence[Sighting]) -> Effect:
-    """What a write does to a view that its arguments name."""
-    pairs, whole, changed, known = [], [], 0, 0
+    """Return the effect of a write on a view that its arguments name."""
+    pairs, whole, changed, compared = [], [], 0, 0
     for sight in sights:
         if not isinstance(sight.after, dict) or "" not in sight.after:
             continue
         ok, out = sight.after[""]
         if isinstance(sight.before, dict) and "" in sight.before:
-            known += 1
+            compared += 1
             was_ok, was = sight.before[""]
             changed += not same(sight.before[""], sight.after[""])
             if was_ok and ok and isinstance(was, (dict, list)):
                 pairs.append((sight.scope.child({"old": was}), out))
         whole.append((sight.scope, out, ok))
-    if not changed and (pairs or known):
+    if not changed and (pairs or compared):
         return Keep(len(sights))
     form = explain(pairs) if pairs else None
     if form:
@@ -214,7 +214,7 @@ def _view_effect(sights: Sequence[Sighting]) -> Effect:
 def learn_field_effect(
     field: str, sights: Sequence[Sighting], at_start: Counter[ValueKey], *, shown: bool
 ) -> Effect | None:
-    """What a write does to a field of the environment; None where it cannot be told.
+    """Return the effect of a write on a field of the environment; None where the sights do not decide it.
 
     Args:
         field: its name.
@@ -223,36 +223,36 @@ def learn_field_effect(
         shown: whether the write's own answers show the field.
     """
     there = [sight for sight in sights[:_MAX_SIGHTS] if VALUE in sight.after]
-    known = [sight for sight in there if isinstance(sight.before, dict) and VALUE in sight.before]
+    with_before = [sight for sight in there if isinstance(sight.before, dict) and VALUE in sight.before]
     values = Counter(value_key(sight.after[VALUE]) for sight in there)
-    changed = any(not same(sight.before[VALUE], sight.after[VALUE]) for sight in known)
+    changed = any(not same(sight.before[VALUE], sight.after[VALUE]) for sight in with_before)
     if not changed and there:
-        value, fresh = values.most_common(1)[0][0], len(there) - len(known)
+        value, fresh = values.most_common(1)[0][0], len(there) - len(with_before)
         usual = (at_start[value] + 1) / (at_start.total() + 2)  # share of worlds that begin with this value
         is_set = len(values) == 1 and fresh > 1 and usual**fresh <= _BY_CHANCE
-        if known and not is_set:
-            return Keep(len(known))
+        if with_before and not is_set:
+            return Keep(len(with_before))
         if len(values) == 1 and not is_set:
             return Keep(0) if shown and at_start else None
-    form = _becomes(field, there, known, with_answer=changed)
+    form = _becomes(field, there, with_before, with_answer=changed)
     if form:
         return Assign({VALUE: form}, (), None, len(there))
-    if known or not there:
+    if with_before or not there:
         return Forget(len(there)) if there else None
     scalars = all(is_scalar(sight.after[VALUE]) for sight in there)
-    return Keep(0) if shown and scalars else None  # it varies, and not with the call: it was so before
+    return Keep(0) if shown and scalars else None  # it varies independently of the call
 
 
 def _becomes(
-    field: str, there: Sequence[Sighting], known: Sequence[Sighting], *, with_answer: bool
+    field: str, there: Sequence[Sighting], with_before: Sequence[Sighting], *, with_answer: bool
 ) -> Program | None:
-    """What a field of the environment becomes, if possible without what the write's answer says."""
+    """Explain the new value of a field of the environment, if possible without the write's answer."""
     ending = field.removeprefix(FIELD).rpartition(".")[2].partition("@")[0]
     for left_out in [(field, RESULT), (field,)] if with_answer else [(field, RESULT)]:
-        for some in (there, known):
+        for some in (there, with_before):
             pairs = [
                 (
-                    sight.scope.child({"old": sight.before[VALUE]} if sight in known else {}, left_out),
+                    sight.scope.child({"old": sight.before[VALUE]} if sight in with_before else {}, left_out),
                     sight.after[VALUE],
                 )
                 for sight in some
@@ -264,7 +264,7 @@ def _becomes(
 
 
 def learn_insert(key_field: str | None, made: Sequence[tuple[Scope, Any, Mapping[str, Any]]]) -> Insert:
-    """The record that a write makes, from the first sight of each: (scope, key, fields)."""
+    """Learn the record that a write makes, from the first sight of each: (scope, key, fields)."""
     key = explain([(scope, value) for scope, value, _ in made], key_field or "", 1, 0, arithmetic=False)
     shown = frozenset(field for *_, record in made for field in record)
     fields: dict[str, Program] = {}

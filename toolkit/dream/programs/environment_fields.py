@@ -1,7 +1,7 @@
 """Fields of the environment itself: an engine, a working directory, a login. No call has an ID for them.
 
 A field is a place in answers, such as `{"engine": {"state": ...}}`. Several tools show the same field if it
-has the same name in their answers, and they agreed where one was asked after the other. A read whose answer
+has the same name in their answers, and they agreed where one was called after the other. A read whose answer
 depends on its arguments shows no such field.
 """
 
@@ -15,13 +15,13 @@ from dreamgym_kit.dream.programs.values import SeenStep, ValueKey, has_digits, v
 from dreamgym_kit.serialization import JsonValue
 
 ENVIRONMENT = "environment:"
-"""What the collections of these fields begin with: each has one record, with the empty key."""
+"""Prefix of the collections of these fields; each has one record, with the empty key."""
 FIELD = "environment."
-"""What their names begin with."""
+"""Prefix of their names."""
 VALUE = "value"
 _DEPTH = 2
 _AGREEING = 0.95
-_MAX_ASKED = 12  # different questions that an answer is compared with
+_MAX_ASKED = 12  # earlier calls that an answer is compared with
 _MAX_FIELDS = 80
 _PLAIN_VALUES: tuple[JsonValue, ...] = (None, True, False, 0, 1, "", [], {})
 _PLAIN = set(map(value_key, _PLAIN_VALUES))
@@ -40,7 +40,7 @@ class _Shown(NamedTuple):
 
 
 class _Agreement:
-    """How often two places agreed, and on what."""
+    """Counts of agreement between two places, and the common values."""
 
     def __init__(self) -> None:
         self.agreed, self.differed = 0, 0
@@ -49,8 +49,8 @@ class _Agreement:
     @property
     def is_same(self) -> bool:
         """Whether both show one field: agreement on one common value may be chance."""
-        told = len(self.values) > 1 or bool(self.values - _PLAIN)
-        return self.agreed > 1 and told and not self.is_other
+        is_telling = len(self.values) > 1 or bool(self.values - _PLAIN)
+        return self.agreed > 1 and is_telling and not self.is_other
 
     @property
     def is_other(self) -> bool:
@@ -59,7 +59,7 @@ class _Agreement:
 
 
 class EnvironmentFields:
-    """Which places show which fields.
+    """Which places in answers show which fields.
 
     Args:
         calls: the recorded calls of each episode whose answers name no record, with the episode's world.
@@ -79,26 +79,26 @@ class EnvironmentFields:
         self._records = _records(step for _, steps in calls for step in steps)
         self._pairs: dict[tuple[Place, Place], _Agreement] = defaultdict(_Agreement)
         self._values: dict[Place, set[ValueKey]] = defaultdict(set)
-        self._asked: dict[Place, set[ValueKey]] = defaultdict(set)
+        self._arguments: dict[Place, set[ValueKey]] = defaultdict(set)
         self._count: Counter[Place] = Counter()
         self._compare(calls)
         self._name()
         self._find_forms(calls)
-        del self._pairs, self._values, self._asked, self._count  # what it was found by
+        del self._pairs, self._values, self._arguments, self._count  # needed only to find the fields
 
     def shown(self, step: SeenStep) -> Iterator[tuple[str, JsonValue]]:
-        """The fields that an answer shows."""
+        """Yield the fields that an answer shows."""
         for path, value in self._parts(step):
             name = self.names.get((step.tool, path))
             if name is not None:
                 yield name, value
 
     def all(self) -> list[str]:
-        """The names of all fields."""
+        """Return the names of all fields."""
         return sorted(set(self.names.values()))
 
     def tops(self, tool: str) -> set[str]:
-        """The fields of a tool's answers that are, or hold, fields of the environment."""
+        """Return the top-level fields of a tool's answers that are, or contain, fields of the environment."""
         return {path.split(".")[0] for of, path in self.names if of == tool}
 
     def _parts(self, step: SeenStep) -> Iterator[tuple[str, JsonValue]]:
@@ -123,25 +123,25 @@ class EnvironmentFields:
                         before[path] = [*shown, *before[path]][:_MAX_ASKED]
                     now = defaultdict(list)
                 for path, value in self._parts(step):
-                    one = _Shown((step.tool, path), value_key(step.args), value_key(value), writes)
-                    self._values[one.place].add(one.value)
-                    self._asked[one.place].add(one.args)
-                    self._count[one.place] += 1
+                    sight = _Shown((step.tool, path), value_key(step.args), value_key(value), writes)
+                    self._values[sight.place].add(sight.value)
+                    self._arguments[sight.place].add(sight.args)
+                    self._count[sight.place] += 1
                     for other in now[path]:
-                        self._hold(one, other, is_unchanged=True)
+                        self._hold(sight, other, is_unchanged=True)
                     for other in before[path]:
-                        self._hold(one, other, is_unchanged=False)
-                    if len(now[path]) < _MAX_ASKED and one not in now[path]:
-                        now[path].append(one)
+                        self._hold(sight, other, is_unchanged=False)
+                    if len(now[path]) < _MAX_ASKED and sight not in now[path]:
+                        now[path].append(sight)
 
-    def _hold(self, one: _Shown, other: _Shown, *, is_unchanged: bool) -> None:
+    def _hold(self, sight: _Shown, other: _Shown, *, is_unchanged: bool) -> None:
         """Compare two sights; a write between them explains a difference."""
-        if one.place == other.place and one.args == other.args:
+        if sight.place == other.place and sight.args == other.args:
             return
-        pair = self._pairs[min(one.place, other.place), max(one.place, other.place)]
-        if one.value == other.value:
+        pair = self._pairs[min(sight.place, other.place), max(sight.place, other.place)]
+        if sight.value == other.value:
             pair.agreed += 1
-            pair.values.add(one.value)
+            pair.values.add(sight.value)
         elif is_unchanged:
             pair.differed += 1
 
@@ -150,52 +150,52 @@ class EnvironmentFields:
         for place in sorted(self._count):
             if not ((place, place) in self._pairs and self._pairs[place, place].is_other):
                 by_path[place[1]].append(place)
-        found: list[tuple[int, str, list[Place]]] = []
+        fields: list[tuple[int, str, list[Place]]] = []
         for path, places in by_path.items():
             groups = sorted(self._groups(places), key=lambda group: (-len(group), group))
             for number, group in enumerate(groups):
                 name = path if not number else f"{path}@{group[0][0]}"
-                found.append((sum(self._count[place] for place in group), name, group))
-        for _, name, group in sorted(found, key=lambda one: (-one[0], one[1]))[:_MAX_FIELDS]:
+                fields.append((sum(self._count[place] for place in group), name, group))
+        for _, name, group in sorted(fields, key=lambda field: (-field[0], field[1]))[:_MAX_FIELDS]:
             self.names |= dict.fromkeys(group, name)
 
     def _groups(self, places: list[Place]) -> Iterator[list[Place]]:
-        """The places of one path by the field that they show; those that show none are left out."""
+        """Yield the places of one path, grouped by the field that they show; others are left out."""
         groups = [{place} for place in places]
-        for one, other in combinations(places, 2):
-            pair = self._pairs.get((one, other))
-            both_write = one[0] not in self._reads and other[0] not in self._reads
-            overlap = bool((self._values[one] & self._values[other]) - _PLAIN)
+        for first, second in combinations(places, 2):
+            pair = self._pairs.get((first, second))
+            both_write = first[0] not in self._reads and second[0] not in self._reads
+            overlap = bool((self._values[first] & self._values[second]) - _PLAIN)
             if pair.is_same if pair is not None else (both_write or overlap):
-                of_one = next(group for group in groups if one in group)
-                of_other = next(group for group in groups if other in group)
-                if of_one is not of_other:
-                    of_one |= of_other
-                    groups.remove(of_other)
+                first_group = next(group for group in groups if first in group)
+                second_group = next(group for group in groups if second in group)
+                if first_group is not second_group:
+                    first_group |= second_group
+                    groups.remove(second_group)
         for group in groups:
             alone = next(iter(group))
-            plain_read = alone[0] in self._reads and len(self._asked[alone]) == 1
+            plain_read = alone[0] in self._reads and len(self._arguments[alone]) == 1
             own = self._pairs.get((alone, alone))
             if len(group) > 1 or plain_read or (alone[0] in self._reads and own is not None and own.is_same):
                 yield sorted(group)
 
     def _find_forms(self, calls: Sequence[tuple[str, Sequence[SeenStep]]]) -> None:
-        found: dict[tuple[str, ValueKey | None], set[tuple[str, ...]]] = defaultdict(set)
+        forms_by_call: dict[tuple[str, ValueKey | None], set[tuple[str, ...]]] = defaultdict(set)
         for step in (step for _, steps in calls for step in steps if step.ok):
             paths = tuple(path for path, _ in self._parts(step))
             named = all((step.tool, path) in self.names for path in paths)
-            asked = value_key(step.args) if step.tool in self._reads else None
-            found[step.tool, asked].add(paths if named else ())
-        for (tool, asked), forms in found.items():
+            args = value_key(step.args) if step.tool in self._reads else None
+            forms_by_call[step.tool, args].add(paths if named else ())
+        for (tool, args), forms in forms_by_call.items():
             form = forms.pop()
-            if form and not forms and asked is None:
+            if form and not forms and args is None:
                 self.written[tool] = form
-            elif form and not forms and asked is not None:
-                self.forms[tool, asked] = form
+            elif form and not forms and args is not None:
+                self.forms[tool, args] = form
 
 
 def are_related(name: str, *others: str) -> bool:
-    """Whether names have a word in common. It proves nothing: it tells which doubts are worth a measure."""
+    """Whether names share a word. This proves nothing; it selects the doubts that are measured separately."""
     return not _words(name).isdisjoint(word for other in others for word in _words(other))
 
 
@@ -205,7 +205,7 @@ def _words(name: str) -> set[str]:
 
 
 def made_of(parts: Mapping[str, JsonValue]) -> dict[str, Any]:
-    """The answer that has these values at dotted paths."""
+    """Return the answer that has these values at dotted paths."""
     out: dict[str, Any] = {}
     for path, value in parts.items():
         *above, last = path.split(".")
@@ -217,7 +217,7 @@ def made_of(parts: Mapping[str, JsonValue]) -> dict[str, Any]:
 
 
 def _records(steps: Iterator[SeenStep]) -> set[tuple[str, str]]:
-    """The paths of each tool's answers at which a record with named fields stands, not a map of things."""
+    """Return the paths in each tool's answers with a record of fixed fields, not a map of things."""
     keys: dict[tuple[str, str], list[frozenset[str]]] = defaultdict(list)
     for step in steps:
         if step.ok and isinstance(step.out, dict):

@@ -1,4 +1,4 @@
-"""The programs of a tenant's tools, and where each running episode stands in them."""
+"""The programs of a tenant's tools, and the state of each running episode."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ from dreamgym_kit.serialization import JsonValue, escaped_args
 from dreamgym_kit.types import Answer, Call, Source, ToolSpec, Transition
 
 CRAWL = "crawl:"
-"""What the ids of crawled episodes begin with."""
+"""Prefix of the ids of crawled episodes."""
 _CRAWLED = 30  # calls of an episode that only reads, from which on it is taken for a crawl
 _MAX_MEASURED = 4_000  # calls that are mined again to learn what confidence is worth
 _MAX_EPISODES = 4_096  # whose states are kept; a forgotten one is followed again from its history
@@ -49,7 +49,7 @@ class KeptPrograms(Protocol):
     """Keeps what was mined, by the digest of what it was mined from. Neither raises."""
 
     def read(self, digest: str) -> JsonValue:
-        """What was kept; None where nothing is, or it is damaged."""
+        """Return what is stored under this digest; None if there is nothing, or it is damaged."""
 
     def write(self, digest: str, mined: JsonValue) -> None:
         """Keep it."""
@@ -57,7 +57,7 @@ class KeptPrograms(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """What was mined of a tenant's tools."""
+    """The mined programs of a tenant's tools."""
 
     model: Model
     trust: Trust
@@ -75,11 +75,11 @@ class ProgramTracker:
             arguments that all its recorded calls have are taken for required.
         rules: what a person wrote, by tool.
         measured: whether recordings are held out to learn what confidence is worth; costs most of the mining.
-        kept: where it is looked for what was mined before.
+        program_store: holds programs mined by earlier runs; None: every run mines anew.
 
     Attributes:
-        watch: is told, while programs are mined, the share that is done (0..1) and the seconds that it took;
-            what it raises ends the mining.
+        watch: receives, during mining, the share done (0..1) and the seconds so far; an exception from it
+            ends the mining.
     """
 
     def __init__(
@@ -89,9 +89,9 @@ class ProgramTracker:
         *,
         rules: Mapping[str, ToolRules] | None = None,
         measured: bool = True,
-        kept: KeptPrograms | None = None,
+        program_store: KeptPrograms | None = None,
     ) -> None:
-        self._kept = kept
+        self._program_store = program_store
         self.watch: Callable[[float, float], None] = lambda *_: None
         self._all, self._specs, self._rules, self._measured = all_recordings, specs, rules or {}, measured
         self._programs: dict[str, Programs] = {}
@@ -104,7 +104,7 @@ class ProgramTracker:
         return programs.trust.curve() if programs is not None else ()
 
     def programs(self, tenant: str) -> Programs:
-        """What was mined for a tenant."""
+        """Return a tenant's programs, mining them on the first call."""
         if tenant not in self._programs:
             rows, began = list(self._all(tenant)), time.monotonic()
             asking = frozenset(row.call.tool for row in rows if row.call.replies)
@@ -115,7 +115,7 @@ class ProgramTracker:
                     self._specs,
                     rules=self._rules,
                     measured=self._measured,
-                    kept=self._kept,
+                    program_store=self._program_store,
                     watch=lambda share: self.watch(share, time.monotonic() - began),
                 )
             except Exception as error:  # noqa: BLE001  other sources answer all the same
@@ -125,7 +125,7 @@ class ProgramTracker:
         return self._programs[tenant]
 
     def consider(self, call: Call, situation: Situation) -> ProgramAnswer | None:
-        """A program's prediction for a call, at any confidence; None where no program has one."""
+        """Return a program's prediction for a call, at any confidence; None where no program has one."""
         if call.tool in self.programs(situation.tenant).asking:
             return None
         try:
@@ -198,13 +198,13 @@ def learn(
     *,
     rules: Mapping[str, ToolRules] | None = None,
     measured: bool = True,
-    kept: KeptPrograms | None = None,
+    program_store: KeptPrograms | None = None,
     watch: Callable[[float], None] = lambda _: None,
 ) -> Programs:
     """Mine programs from recordings, and measure them on recordings held out from mining.
 
-    `rules` replace the mined programs of their tools, unless a recording contradicts them. `kept`: see
-    `ProgramTracker`; `watch`: see `mine`.
+    `rules` replace the mined programs of their tools, unless a recording contradicts them. `program_store`:
+    see `ProgramTracker`; `watch`: see `mine`.
     """
     steps = [step for episode in episodes for step in episode.steps]
     parameters = _parameters(steps, specs)
@@ -219,30 +219,36 @@ def learn(
     seen = (teaching, parameters, writes, crawled)
     tried = _newest(teaching, _MAX_MEASURED) if measured else []
 
-    known = {name: spec.args_schema for name, spec in specs.items()}
-    given = [MINER, measured, known, [(one.id, one.world, one.steps) for one in episodes]] if kept else []
+    schemas = {name: spec.args_schema for name, spec in specs.items()}
+    given = (
+        [MINER, measured, schemas, [(episode.id, episode.world, episode.steps) for episode in episodes]]
+        if program_store
+        else []
+    )
     digest = hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()
-    mined = _read(kept, digest, seen)
+    mined = _read(program_store, digest, seen)
     if mined is None:
         model = mine(*seen, watch=lambda part: watch(part / (1 + MININGS)))
         trust = measure(tried, *seen[1:], lambda done: watch((1 + done) / (1 + MININGS)))
         with suppress(KeyError, RecursionError):  # of another kind, or nested deeply: it is mined each time
-            if kept is not None:
-                kept.write(digest, packed((model.found(), trust.counts, trust.calls)))
+            if program_store is not None:
+                program_store.write(digest, packed((model.mined_parts(), trust.counts, trust.calls)))
         mined = model, trust
     model, trust = mined
     model, rejected = _with_rules(model, rules or {}, teaching)
     return Programs(model, trust, rejected=rejected)
 
 
-def _read(kept: KeptPrograms | None, digest: str, seen: tuple[Any, ...]) -> tuple[Model, Trust] | None:
-    """Return what was kept; None if there is nothing, or it does not fit these recordings."""
-    stored = kept.read(digest) if kept is not None else None
+def _read(
+    program_store: KeptPrograms | None, digest: str, seen: tuple[Any, ...]
+) -> tuple[Model, Trust] | None:
+    """Return stored programs; None if there are none, or they do not fit these recordings."""
+    stored = program_store.read(digest) if program_store is not None else None
     if stored is None:
         return None
     try:
-        found, counts, calls = unpacked(stored)
-        return mine(*seen, found=found), Trust(counts, calls)
+        mined, counts, calls = unpacked(stored)
+        return mine(*seen, mined=mined), Trust(counts, calls)
     except Exception:  # noqa: BLE001  a foreign file may have a right checksum; it is replaced
         return None
 
@@ -250,7 +256,7 @@ def _read(kept: KeptPrograms | None, digest: str, seen: tuple[Any, ...]) -> tupl
 def seen_calls(
     episode: RecordedEpisode, parameters: Mapping[str, Parameters], number: float = 0
 ) -> RecordedCalls:
-    """A recorded episode as programs see it; of two episodes, the one with the higher `number` is newer."""
+    """Convert a recorded episode for mining; of two episodes, the one with the higher `number` is newer."""
     steps = (step_of(step, _defaults(parameters, step.tool)) for step in episode.steps)
     number = number if episode.at is None else episode.at
     return RecordedCalls(episode.id, episode.world, tuple(steps), number)
@@ -262,46 +268,46 @@ def _with_rules(
     """Return the model with all uncontradicted rules, and the first contradiction of each rejected file."""
     rejected: dict[str, Contradiction] = {}
     while True:
-        used = {tool: known for tool, known in rules.items() if tool not in rejected}
+        used = {tool: tool_rules for tool, tool_rules in rules.items() if tool not in rejected}
         model = with_declared(mined, used)
-        found = next(contradictions(model, episodes), None) if used else None
-        if found is None:
+        contradiction = next(contradictions(model, episodes), None) if used else None
+        if contradiction is None:
             return model, tuple(rejected.values())
-        rejected[found.tool] = found
-        text = f"rules/{found.tool}.toml is not used: {found.describe()}"
+        rejected[contradiction.tool] = contradiction
+        text = f"rules/{contradiction.tool}.toml is not used: {contradiction.describe()}"
         warnings.warn(text, UserWarning, stacklevel=2)
 
 
 def _newest(episodes: Sequence[RecordedCalls], most: int) -> list[RecordedCalls]:
-    kept: list[RecordedCalls] = []
+    newest: list[RecordedCalls] = []
     for episode in reversed(episodes):
         most -= len(episode.steps)
         if most < 0:
             break
-        kept.append(episode)
-    return kept[::-1]
+        newest.append(episode)
+    return newest[::-1]
 
 
 def _parameters(steps: Sequence[HistoryStep], specs: Mapping[str, ToolSpec]) -> dict[str, Parameters]:
-    known = {name: Parameters(spec.args_schema) for name, spec in specs.items() if spec.args_schema}
+    declared = {name: Parameters(spec.args_schema) for name, spec in specs.items() if spec.args_schema}
     given: dict[str, list[frozenset[str]]] = {}
     for step in steps:
-        if step.tool not in known:
+        if step.tool not in declared:
             given.setdefault(step.tool, []).append(frozenset(step.args))
-    return known | {
+    return declared | {
         tool: Parameters.required_only(frozenset.intersection(*names)) for tool, names in given.items()
     }
 
 
 def _defaults(parameters: Mapping[str, Parameters], tool: str) -> Mapping[str, object]:
-    known = parameters.get(tool)
-    return known.defaults if known is not None else {}
+    tool_parameters = parameters.get(tool)
+    return tool_parameters.defaults if tool_parameters is not None else {}
 
 
-def _warn(what: str, error: Exception) -> None:
+def _warn(subject: str, error: Exception) -> None:
     place = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{Path(place.filename).name}:{place.lineno}"
-    text = f"{what}: {type(error).__name__}: {error} ({where}). Please report it."
+    text = f"{subject}: {type(error).__name__}: {error} ({where}). Please report it."
     warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 

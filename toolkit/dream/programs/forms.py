@@ -16,9 +16,9 @@ from dreamgym_kit.dream.programs.scope import Scope, element_names
 from dreamgym_kit.dream.programs.values import (
     UNKNOWN,
     figure,
+    is_known,
     is_number,
     is_scalar,
-    known,
     same,
     value_key,
 )
@@ -46,7 +46,7 @@ class Const(Program, frozen=True):
 
 
 class Get(Program, frozen=True):
-    """The value of a name. Several names agreed in all recordings; where they differ now, nobody knows."""
+    """The value of a name. Several names agreed in all recordings; UNKNOWN where they now differ."""
 
     names: tuple[str, ...]
 
@@ -54,7 +54,7 @@ class Get(Program, frozen=True):
         got: Any = UNKNOWN
         for name in self.names:
             value = scope.get(name, UNKNOWN)
-            if not known(value):
+            if not is_known(value):
                 continue
             if got is UNKNOWN:
                 got = value
@@ -120,7 +120,7 @@ class Linear(Program, frozen=True):
 
 
 class Decimals(Program, frozen=True):
-    """A number as a text with so many decimals ("43.80"); half a unit goes to the even digit."""
+    """A number as a text with this many decimals ("43.80"); halves round to the even digit."""
 
     of: Program
     places: int
@@ -138,28 +138,28 @@ class Text(Program, frozen=True):
     parts: tuple[str | Program, ...]
 
     def __call__(self, scope: Scope) -> Any:
-        said: list[str] = []
+        texts: list[str] = []
         for part in self.parts:
             value = part if isinstance(part, str) else part(scope)
             if value is UNKNOWN or not is_scalar(value):
                 return UNKNOWN
-            said.append(value if isinstance(value, str) else str(value))
-        return "".join(said)
+            texts.append(value if isinstance(value, str) else str(value))
+        return "".join(texts)
 
 
 class Switch(Program, frozen=True):
     """A constant for each of a few values of one name."""
 
     name: str
-    values: tuple[tuple[JsonValue, JsonValue], ...]  # (value of the name, what is said)
+    values: tuple[tuple[JsonValue, JsonValue], ...]  # (value of the name, answer)
 
     def __call__(self, scope: Scope) -> Any:
         value = scope.get(self.name, UNKNOWN)
-        return next((said for of, said in self.values if same(of, value)), UNKNOWN)
+        return next((out for of, out in self.values if same(of, value)), UNKNOWN)
 
 
 class MakeRecord(Program, frozen=True):
-    """A record, field by field; `optional` fields are there where one of their names is known."""
+    """A record, field by field; an `optional` field is present where one of its names has a value."""
 
     fields: Mapping[str, Program]
     optional: Mapping[str, tuple[Program, tuple[str, ...]]] = {}
@@ -198,7 +198,7 @@ class Update(Program, frozen=True):
 
 
 class UpdateKey(Program, frozen=True):
-    """A map of records with the one under a key changed."""
+    """A map of records with one entry changed."""
 
     base: Program
     key: Program
@@ -230,7 +230,7 @@ class Concat(Program, frozen=True):
 
 
 class ListOf(Program, frozen=True):
-    """A list of so many values."""
+    """A list with a fixed number of values."""
 
     items: tuple[Program, ...]
 
@@ -261,7 +261,7 @@ class MapItems(Program, frozen=True):
 
 
 class Drop(Program, frozen=True):
-    """A list without the elements, or those whose field, is one of the values."""
+    """A list without the elements that equal one of the values, or whose field does."""
 
     base: Program
     field: str | None
@@ -276,7 +276,7 @@ class Drop(Program, frozen=True):
 
 
 class EditItems(Program, frozen=True):
-    """A list in which the element that each list argument's element names is rewritten."""
+    """A list in which each element that a list argument names is edited."""
 
     base: Program
     field: str
@@ -290,7 +290,9 @@ class EditItems(Program, frozen=True):
         out = list(base)
         for item in scope.items_of_args:
             wanted = item.get(self.named_by, UNKNOWN)
-            place = next((i for i, one in enumerate(out) if same(_field(one, self.field), wanted)), None)
+            place = next(
+                (i for i, element in enumerate(out) if same(_field(element, self.field), wanted)), None
+            )
             if place is None:
                 return UNKNOWN
             value = self.change(scope.child({**item, **element_names(out[place])}))
@@ -308,8 +310,8 @@ class If(Program, frozen=True):
     otherwise: Program
 
     def __call__(self, scope: Scope) -> Any:
-        told = self.condition(scope)
-        return UNKNOWN if told is UNKNOWN else (self.then if told else self.otherwise)(scope)
+        truth = self.condition(scope)
+        return UNKNOWN if truth is UNKNOWN else (self.then if truth else self.otherwise)(scope)
 
 
 class MadeUp(Program, frozen=True):
@@ -329,7 +331,7 @@ class Open(Program, frozen=True):
 
 
 class Fields(Program, frozen=True):
-    """A record whose later fields may rest on earlier ones."""
+    """A record whose later fields may be computed from earlier ones."""
 
     fields: tuple[tuple[str, Program], ...]
 
@@ -344,15 +346,15 @@ class Fields(Program, frozen=True):
         return out
 
 
-def sibling_names(said: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Names for what was already said of a record, and counts of flags in its lists."""
+def sibling_names(fields: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return names for the earlier fields of a record, and counts of flags in its lists."""
     names: dict[str, JsonValue] = {}
-    for field, value in said.items():
+    for field, value in fields.items():
         names[f"sibling.{field}"] = value
         if isinstance(value, list) and value and isinstance(value[0], dict):
             for flag in (name for name, item in value[0].items() if isinstance(item, bool)):
                 for truth, word in ((True, "count"), (False, "count_not")):
-                    hits = sum(isinstance(one, dict) and one.get(flag) is truth for one in value)
+                    hits = sum(isinstance(element, dict) and element.get(flag) is truth for element in value)
                     names[f"{word}(sibling.{field}.{flag})"] = hits
     return names
 
@@ -372,9 +374,9 @@ def _list_known(values: list[Any]) -> Any:
 
 
 def _time_part(value: Any, form: str) -> Any:
-    """A date and time as ISO 8601 writes it, or a part of it."""
-    found = _DATE_AND_TIME.match(value) if isinstance(value, str) else None
-    return UNKNOWN if found is None else form.format(*found.groups())
+    """Return a date and time in ISO 8601 format, or a part of it."""
+    match = _DATE_AND_TIME.match(value) if isinstance(value, str) else None
+    return UNKNOWN if match is None else form.format(*match.groups())
 
 
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
@@ -416,13 +418,17 @@ OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def operate(op: str, left: object, right: object) -> Any:
-    """The result of an operation; UNKNOWN unless both are numbers or decimal texts.
+    """Return the result of an operation; UNKNOWN unless both are numbers or decimal texts.
 
     With a text it is exact, as code that keeps amounts as texts computes, and not off by a rounding error.
     """
-    one, other = figure(left), figure(right)
-    if one is None or other is None:
+    left_number, right_number = figure(left), figure(right)
+    if left_number is None or right_number is None:
         return UNKNOWN
-    if (isinstance(left, str) or isinstance(right, str)) and math.isfinite(one) and math.isfinite(other):
+    if (
+        (isinstance(left, str) or isinstance(right, str))
+        and math.isfinite(left_number)
+        and math.isfinite(right_number)
+    ):
         return float(OPERATIONS[op](Decimal(str(left)), Decimal(str(right))))
-    return OPERATIONS[op](one, other)
+    return OPERATIONS[op](left_number, right_number)

@@ -1,8 +1,8 @@
 """Mines the programs of all tools from recorded episodes.
 
-Three passes over the recordings. Each rests on what the one before says of effects: which records a write
-leaves alone, so that a read after it still tells how the world began; and which of several writes explains
-what a record is now. What an episode is asked about is never explained by that same episode.
+Three passes over the recordings. Each pass uses the effects that the pass before learned: which records a
+write does not change, so that a later read still shows their initial state, and which of several writes
+explains a record's present state. A prediction for an episode never uses that same episode.
 """
 
 import random
@@ -75,24 +75,25 @@ def mine(
     writes: frozenset[str],
     only_worlds: Sequence[RecordedCalls] = (),
     *,
-    found: Mapping[str, Any] | None = None,
+    mined: Mapping[str, Any] | None = None,
     watch: Callable[[float], None] = lambda _: None,
 ) -> Model:
-    """The programs that recordings show.
+    """Mine the programs that recordings show.
 
     Args:
         episodes: teach programs, and how their worlds begin.
         parameters: by tool.
         writes: the tools that change the world.
         only_worlds: teach how worlds begin, and nothing else: crawls.
-        found: `Model.found` of an earlier mining of the same; how worlds begin is then all that is read anew.
-        watch: is told the share done, 0..1, several times a second; what it raises ends the mining.
+        mined: `Model.mined_parts` of an earlier mining of the same recordings. Only the initial state of each
+            world is then read again.
+        watch: receives the share done, 0..1, several times a second; an exception from it ends the mining.
     """
-    return _Miner(episodes, parameters, writes, only_worlds, found or {}).mine(watch)
+    return _Miner(episodes, parameters, writes, only_worlds, mined or {}).mine(watch)
 
 
 _Place = tuple[str, str]
-"""A write, and the prefix of names, or the collection, of what it may change."""
+"""A write, with the prefix of names or the collection that it may change."""
 
 
 class _Pending(NamedTuple):
@@ -106,7 +107,7 @@ class _Pending(NamedTuple):
 
 
 class _Act(NamedTuple):
-    """A write that went well."""
+    """A successful write."""
 
     tool: str
     scope: Scope
@@ -114,8 +115,8 @@ class _Act(NamedTuple):
     place: int
 
 
-class _Found:
-    """What one walk over all recordings gathers."""
+class _WalkResults:
+    """What one walk over all recordings collects."""
 
     def __init__(self, facts: Mapping[int, Sequence[Fact]]) -> None:
         self.facts = facts  # by the `id` of a recorded step
@@ -137,23 +138,25 @@ class _Miner:
         parameters: Mapping[str, Parameters],
         writes: frozenset[str],
         only_worlds: Sequence[RecordedCalls],
-        found: Mapping[str, Any],
+        mined: Mapping[str, Any],
     ) -> None:
-        self.episodes, self.found = episodes, found
+        self.episodes, self.mined = episodes, mined
         self.everything = sorted([*episodes, *only_worlds], key=lambda episode: episode.number)
         tools = {step.tool for episode in self.everything for step in episode.steps}
-        collections = found.get("collections") or Collections(frozenset(tools - writes), self.everything)
+        collections = mined.get("collections") or Collections(frozenset(tools - writes), self.everything)
         self.model = Model(parameters, writes, collections)
         facts = self.model.collections.facts
-        self.facts = {id(step): facts(step) for one in self.everything for step in one.steps}
-        self.heard: dict[tuple[str, ValueKey], set[str]] = defaultdict(set)
+        self.facts = {id(step): facts(step) for episode in self.everything for step in episode.steps}
+        self.episodes_with: dict[tuple[str, ValueKey], set[str]] = defaultdict(set)
 
     def mine(self, watch: Callable[[float], None]) -> Model:
-        if self.found:
-            self.model.take(self.found)
+        if self.mined:
+            self.model.take(self.mined)
         self._learn_wraps()
-        self.model.recorded_in = {(step.tool, one.world) for one in self.everything for step in one.steps}
-        if self.found:
+        self.model.recorded_in = {
+            (step.tool, episode.world) for episode in self.everything for step in episode.steps
+        }
+        if self.mined:
             self._hear()
             self.model.base = self._base(_PASSES)
             return self.model
@@ -176,11 +179,14 @@ class _Miner:
         return self.model
 
     def _find_unread(self) -> None:
-        """Arguments in the form of a key or a code that decide nothing here: they may have to be right."""
+        """Find key-like or code-like arguments that no program reads: the tool may still check them."""
         for tool in sorted(self.model.tools):
             program = self.model.tools[tool]
             laws_of_two = [
-                law for held in program.laws.values() for law in held if isinstance(law, (Same, SameOr, In))
+                law
+                for outcome_laws in program.laws.values()
+                for law in outcome_laws
+                if isinstance(law, (Same, SameOr, In))
             ]
             text = repr((program.tree, program.says, laws_of_two, program.effects, program.inserts))
             refs = {
@@ -188,12 +194,12 @@ class _Miner:
                 for of, name in (*self.model.collections.arg_refs, *self.model.collections.arg_fields)
                 if of == tool
             }
-            every = [step for one in self.episodes for step in one.steps if step.tool == tool]
+            every = [step for episode in self.episodes for step in episode.steps if step.tool == tool]
             calls = [step for step in every if step.ok]
             names = is_code if tool in self.model.writes else is_thing  # a read's arguments say what of
             program.unread = frozenset(
                 name
-                for name in program.heard - refs
+                for name in program.arguments - refs
                 if not re.search(rf"\bargs\.{re.escape(name)}\b", text)
                 and all(names(step.args[name]) for step in calls if name in step.args)
                 and not (tool not in self.model.writes and self._never_matters(tool, name))
@@ -203,14 +209,14 @@ class _Miner:
             )
 
     def _never_matters(self, tool: str, name: str) -> bool:
-        """Whether recorded reads differ in this argument alone, several times, and never in the answer."""
+        """Whether recorded reads that differ only in this argument always have the same answer."""
         answers: dict[tuple[str, ValueKey], dict[ValueKey, ValueKey]] = defaultdict(dict)
-        for one in self.episodes:
-            for step in one.steps:
+        for episode in self.episodes:
+            for step in episode.steps:
                 if step.tool == tool and name in step.args:
                     others = {key: value for key, value in step.args.items() if key != name}
-                    asked = answers[one.world, value_key(others)]
-                    asked.setdefault(value_key(step.args[name]), value_key([step.ok, step.out]))
+                    by_value = answers[episode.world, value_key(others)]
+                    by_value.setdefault(value_key(step.args[name]), value_key([step.ok, step.out]))
         alike = [values.values() for values in answers.values() if len(values) > 1]
         return all(len(set(values)) == 1 for values in alike) and sum(map(len, alike)) >= _NEVER_MATTERS
 
@@ -220,40 +226,40 @@ class _Miner:
                 self.model.tools[step.tool].wraps.setdefault(step.ok, step.wrap)
 
     def _hear(self) -> None:
-        """The things that answers and successful calls named, up to a failed write that may have acted."""
+        """Collect the things that answers and successful calls name, up to an open failed write."""
         for episode in self.everything:
             for step in episode.steps:
                 for value in [*leaves(step.out), *(leaves(step.args) if step.ok else ())]:
                     if is_thing(value):
-                        self.heard[episode.world, value_key(value)].add(episode.id)
+                        self.episodes_with[episode.world, value_key(value)].add(episode.id)
                 if self.model.is_open(step):
-                    break  # what comes later may be of another world
+                    break  # later answers may show another world
 
     def _learn_upsets(self) -> None:
-        """Failures of writes after which one question had another answer, nothing else being written."""
+        """Find failed writes that changed the answer of a read, although no write succeeded."""
         upset: set[tuple[str, str, OutcomeForm]] = set()  # with the read that shows it
         restless: set[str] = set()  # reads whose answers change by themselves
         for episode in self.episodes:
-            told: dict[tuple[str, ValueKey], tuple[ValueKey, set[tuple[str, OutcomeForm]]]] = {}
+            last_answers: dict[tuple[str, ValueKey], tuple[ValueKey, set[tuple[str, OutcomeForm]]]] = {}
             for step in episode.steps:
                 if step.tool not in self.model.writes:
-                    asked, said = (step.tool, value_key(step.args)), value_key([step.ok, step.out])
-                    before, failures = told.get(asked, (said, set()))
-                    if before != said:
-                        upset |= {(step.tool, *one) for one in failures}
+                    question, answer = (step.tool, value_key(step.args)), value_key([step.ok, step.out])
+                    before, failures = last_answers.get(question, (answer, set()))
+                    if before != answer:
+                        upset |= {(step.tool, *failure) for failure in failures}
                         restless |= set() if failures else {step.tool}
-                    told[asked] = said, set()
+                    last_answers[question] = answer, set()
                 elif step.ok:
-                    told.clear()
-                for _, failures in told.values() if step.tool in self.model.writes else ():
+                    last_answers.clear()
+                for _, failures in last_answers.values() if step.tool in self.model.writes else ():
                     failures.add((step.tool, outcome_form(step)))
         for read, tool, form in upset:
             self.model.tools[tool].upsets |= frozenset() if read in restless else {form}
 
     def _learn_counters(self) -> None:
-        """Ids in the answers of writes that count up by one, within an episode and from one start a world."""
-        found: dict[tuple[str, str], list[CounterValue]] = defaultdict(list)
-        said: set[tuple[str, str]] = set()
+        """Find ids in answers of writes that count up by one, with one start for each world."""
+        candidates: dict[tuple[str, str], list[CounterValue]] = defaultdict(list)
+        echoed: set[tuple[str, str]] = set()
         for episode in self.everything:
             done: Counter[str] = Counter()
             for step in episode.steps:
@@ -268,19 +274,19 @@ class _Miner:
                     key = step.tool, path
                     start = int(number[2]) - done[step.tool]
                     digits = len(number[2]) if number[2][0] == "0" else 0
-                    found[key].append(
+                    candidates[key].append(
                         CounterValue(
                             episode.world, episode.id, start, number[1], digits, isinstance(value, int)
                         )
                     )
                     if any(same(value, given) for given in leaves(step.args)):
-                        said.add(key)
+                        echoed.add(key)
                 done[step.tool] += 1
-        for key, given in found.items():
-            worlds = len({one.world for one in given})
-            starts = len({(one.world, one.start) for one in given})
+        for key, given in candidates.items():
+            worlds = len({counter.world for counter in given})
+            starts = len({(counter.world, counter.start) for counter in given})
             named = _COUNTER_NAME.search(key[1].lower())
-            if key in said or not named or len({one.prefix for one in given}) > 1:
+            if key in echoed or not named or len({counter.prefix for counter in given}) > 1:
                 continue
             if starts <= max(1, worlds * 1.2) and len(given) > worlds:
                 self.model.counters[key] = given
@@ -288,34 +294,36 @@ class _Miner:
     # -- how worlds begin
 
     def _base(self, number: int) -> Base:
-        """What each world begins with, as far as the effects mined so far let a read tell."""
-        base = Base(self.heard)
+        """Collect each world's initial records from reads that the effects mined so far leave valid."""
+        base = Base(self.episodes_with)
         for episode in self.everything:
-            told = _Beginning(self.model, base, episode) if number else None
+            beginning = _Beginning(self.model, base, episode) if number else None
             wrote = False
             for step in episode.steps:
                 if self.model.is_open(step):
-                    break  # what comes later may be of another world
+                    break  # later answers may show another world
                 if step.tool in self.model.writes:
                     wrote = wrote or step.ok
-                    if told is not None and step.ok:
-                        told.write(step)
-                        kept = told.of_start(step, self.facts[id(step)])
-                        kept = [fact for fact in kept if fact.collection.startswith(ENVIRONMENT)]
-                        base.add(episode, kept, step.wrap, is_first=False)
+                    if beginning is not None and step.ok:
+                        beginning.write(step)
+                        start_facts = beginning.of_start(step, self.facts[id(step)])
+                        start_facts = [
+                            fact for fact in start_facts if fact.collection.startswith(ENVIRONMENT)
+                        ]
+                        base.add(episode, start_facts, step.wrap, is_first=False)
                     continue
                 facts = self.facts[id(step)]
-                if told is not None:
-                    start = told.of_start(step, facts)
+                if beginning is not None:
+                    start = beginning.of_start(step, facts)
                     base.add(episode, start, step.wrap, is_first=not wrote)
-                    told.state.observe(facts)
+                    beginning.state.observe(facts)
                 elif not wrote:
                     base.add(episode, facts, step.wrap, is_first=True)
         self._find_whole_lists(base)
         return base
 
     def _find_whole_lists(self, base: Base) -> None:
-        """Lists that were read without any filter, and that no known record was ever missing from."""
+        """Mark the unfiltered lists that contain every known record of their collection."""
         for tool, (site, *_) in self.model.collections.lists.items():
             listed: dict[str, list[tuple[str, set[Any]]]] = defaultdict(list)
             for episode in self.everything:
@@ -335,13 +343,13 @@ class _Miner:
                                 value_key(row.get(site.key_field)) for row in rows if isinstance(row, dict)
                             }
                             listed[episode.world].append((episode.id, keys))
-            if any(self._is_missing(base, world, site.collection, told) for world, told in listed.items()):
+            if any(self._is_missing(base, world, site.collection, lists) for world, lists in listed.items()):
                 continue
-            for world, told in listed.items():
-                base.listed[world, site.collection] |= {episode for episode, _ in told}
+            for world, lists in listed.items():
+                base.listed[world, site.collection] |= {episode for episode, _ in lists}
 
     def _is_not_a_page(self, step: SeenStep, path: tuple[str, ...]) -> bool:
-        """Whether a list is not cut: the tool knows no pages, or gave fewer records than one holds."""
+        """Whether a list is complete: the tool has no paging argument, or returned less than a full page."""
         parameters = self.model.parameters.get(step.tool)
         paging = [name for name in parameters.names if _PAGING.search(name)] if parameters is not None else []
         if not paging:
@@ -351,62 +359,62 @@ class _Miner:
         largest = max((size for size in sizes if isinstance(size, int) and size > 1), default=0)
         return isinstance(rows, list) and len(rows) < largest
 
-    def _is_missing(self, base: Base, world: str, collection: str, told: list[tuple[str, set[Any]]]) -> bool:
-        always = set.intersection(*(keys for _, keys in told))
-        return any(row[1] not in always for row in base.told.get((world, collection), {}))
+    def _is_missing(self, base: Base, world: str, collection: str, lists: list[tuple[str, set[Any]]]) -> bool:
+        always = set.intersection(*(keys for _, keys in lists))
+        return any(row[1] not in always for row in base.facts.get((world, collection), {}))
 
     # -- one walk over all recordings
 
-    def _walk(self, number: int) -> _Found:
-        found = _Found(self.facts)
+    def _walk(self, number: int) -> _WalkResults:
+        results = _WalkResults(self.facts)
         for tool in self.model.tools.values():
             tool.absent.clear()
         for episode in self.episodes:
-            _Walk(self.model, episode, number, found).walk()
-        return found
+            _Walk(self.model, episode, number, results).walk()
+        return results
 
-    def _learn_effects(self, found: _Found) -> None:
+    def _learn_effects(self, results: _WalkResults) -> None:
         tools = self.model.tools
         for program in tools.values():
             program.effects, program.inserts, program.views = {}, {}, {}
-        for key in sorted({*found.sights, *found.mixed}):
+        for key in sorted({*results.sights, *results.mixed}):
             if key[1].startswith(FIELD):
-                effect = self._field_effect(*key, [*found.sights[key], *found.mixed[key]])
+                effect = self._field_effect(*key, [*results.sights[key], *results.mixed[key]])
             else:
-                effect = _effect(found.sights[key], found.mixed[key], of_view=is_view(key[1]))
+                effect = _effect(results.sights[key], results.mixed[key], of_view=is_view(key[1]))
             tools[key[0]].effects[key[1]] = effect
-        for (tool, prefix), there in found.shown.items():  # it shows the record that it deleted
+        for (tool, prefix), there in results.shown.items():  # it shows the record that it deleted
             if there.count(False) >= DELETED * len(there):
                 tools[tool].effects[prefix] = Delete(len(there))
-        for collection, unclear in found.unclear.items():
+        for collection, unclear in results.unclear.items():
             self._eliminate(FIELD + collection.removeprefix(ENVIRONMENT), unclear)
-        for (tool, collection), made in found.inserts.items():
+        for (tool, collection), made in results.inserts.items():
             key_field = self.model.collections.key_fields.get(collection)
             tools[tool].inserts[collection] = learn_insert(key_field, made)
-        for tool, counts in found.views.items():
+        for tool, counts in results.views.items():
             for view in {view for view, _ in counts}:
                 tools[tool].views[view] = (counts[view, True], counts[view, False])
 
     def _field_effect(self, tool: str, prefix: str, sights: list[Sighting]) -> Effect | None:
         name = prefix.removeprefix(FIELD)
         starts = Counter(
-            value_key(told[0].fields[VALUE])
-            for (_, collection), records in self.model.base.told.items()
+            value_key(base_facts[0].fields[VALUE])
+            for (_, collection), records in self.model.base.facts.items()
             if collection == ENVIRONMENT + name
-            for told in records.values()
+            for base_facts in records.values()
         )
         return learn_field_effect(prefix, sights, starts, shown=self._shows(tool, prefix))
 
     def _eliminate(self, prefix: str, unclear: list[tuple[list[_Pending], Any]]) -> None:
-        """Of several writes, the one that set a field explains most sights, and all that it came before."""
+        """Attribute a field's changes after several writes to the write that explains most of them."""
         while unclear:
-            found: list[tuple[int, bool, bool, str, Effect]] = []
-            for tool in sorted({one.tool for pending, _ in unclear for one in pending}):
+            candidates: list[tuple[int, bool, bool, str, Effect]] = []
+            for tool in sorted({write.tool for pending, _ in unclear for write in pending}):
                 program = self.model.tools[tool]
                 some = [
-                    Sighting([one for one in pending if one.tool == tool][-1].scope, None, fields)
+                    Sighting([write for write in pending if write.tool == tool][-1].scope, None, fields)
                     for pending, fields in unclear
-                    if any(one.tool == tool for one in pending)
+                    if any(write.tool == tool for write in pending)
                 ]
                 effect = (
                     self._field_effect(tool, prefix, some) if program.effects.get(prefix) is None else None
@@ -415,19 +423,19 @@ class _Miner:
                     program.effects[prefix] = effect
                 elif isinstance(effect, Assign):
                     shown = self._shows(tool, prefix)
-                    found.append((len(some), shown, are_related(tool, prefix), tool, effect))
-            if not found:
+                    candidates.append((len(some), shown, are_related(tool, prefix), tool, effect))
+            if not candidates:
                 return
-            *_, tool, effect = max(found, key=lambda one: one[:4])
+            *_, tool, effect = max(candidates, key=lambda candidate: candidate[:4])
             self.model.tools[tool].effects[prefix] = effect
-            unclear = [one for one in unclear if all(pending.tool != tool for pending in one[0])]
+            unclear = [sight for sight in unclear if all(pending.tool != tool for pending in sight[0])]
 
     def _shows(self, tool: str, prefix: str) -> bool:
         names = self.model.collections.environment.names.items()
         return any(of == tool and FIELD + name == prefix for (of, _), name in names)
 
     def _learn_choices(self) -> None:
-        """Arguments whose values come again and again: one that was never heard may well be refused."""
+        """Find arguments with few, recurring values: the tool may refuse a value that no recording has."""
         given: dict[tuple[str, str], Counter[ValueKey]] = defaultdict(Counter)
         for step in (step for episode in self.episodes for step in episode.steps):
             for name, value in step.args.items():
@@ -441,18 +449,18 @@ class _Miner:
 
     def _learn_outcomes(self, tool: str, calls: list[ScopedCall]) -> None:
         mined, writes = self.model.tools[tool], tool in self.model.writes
-        mined.heard = frozenset(name for call in calls for name in call.step.args)
+        mined.arguments = frozenset(name for call in calls for name in call.step.args)
         good = [call for call in calls if call.step.ok]
         mined.names = frozenset(
             name
             for name in mined.choices
-            if all(call.scope.heard.get(f"args.{name}") for call in good if name in call.step.args)
+            if all(call.scope.seen_earlier.get(f"args.{name}") for call in good if name in call.step.args)
         )
         absent = Counter(name for call in good for name in call.scope.absent())
         mined.blind = frozenset(name for name, count in absent.items() if count > 1)
         if not writes:
             mined.query = learn_query(self.model.collections, self.model.base, tool, calls)
-            if tool in self.model.collections.lists:  # records come and go: what is around is a form
+            if tool in self.model.collections.lists:  # records change; the answer around them has one form
                 return
         groups: dict[Any, list[ScopedCall]] = defaultdict(list)
         for call in calls:
@@ -468,7 +476,7 @@ class _Miner:
         )
         for form, group in groups.items():
             examples = [(call.scope, call.step.out) for call in _drawn(group, _MAX_EXAMPLES, 1)]
-            mined.says[form] = _said(examples, went_well=form[0], writes=writes)
+            mined.says[form] = _answer_program(examples, went_well=form[0], writes=writes)
             if writes and form[0]:
                 mined.laws[form] = tuple(
                     law
@@ -477,7 +485,7 @@ class _Miner:
                 )
 
     def _could_be_otherwise(self, law: Condition, examples: Sequence[Example]) -> bool:
-        """Whether a field that was the same in all calls is not the same in all records anyway."""
+        """Whether the law restricts calls: the field has several values among the known records."""
         if not isinstance(law, Is) or law.name.endswith("?"):
             return True
         rows = {prefix: row[0] for scope, _ in examples for prefix, row in scope.rows.items()}
@@ -489,18 +497,18 @@ class _Miner:
 
     def _varies(self, collection: str, field: str) -> bool:
         values = {
-            value_key(told.fields[field])
-            for (_, other), records in self.model.base.told.items()
+            value_key(fact.fields[field])
+            for (_, other), records in self.model.base.facts.items()
             if other == collection
-            for record in records.values()
-            for told in record
-            if field in told.fields
+            for facts in records.values()
+            for fact in facts
+            if field in fact.fields
         }
         return len(values) != 1
 
 
 class _Beginning:
-    """Which reads of an episode still tell how its world began."""
+    """Decides which reads of an episode still show the initial state of its world."""
 
     def __init__(self, model: Model, base: Base, episode: RecordedCalls) -> None:
         self.model, self.base, self.world = model, base, episode.world
@@ -512,51 +520,53 @@ class _Beginning:
         self.done: set[str] = set()
 
     def write(self, step: SeenStep) -> None:
-        """A write that went well: what it can reach and does not keep is no longer as it was."""
+        """Mark the records that a successful write can reach and may change."""
         tool = self.model.tools[step.tool]
         self.done.add(step.tool)
-        self.made |= {value_key(one) for one in leaves(step.out) if is_key(one) and len(str(one)) > 1}
+        self.made |= {value_key(leaf) for leaf in leaves(step.out) if is_key(leaf) and len(str(leaf)) > 1}
         scope = self.model.scope(self.state, step.tool, step.args)
         for prefix, (collection, key) in scope.rows.items():
             if not isinstance(tool.effect_on(prefix), Keep):
                 self.touched.add((collection, value_key(key)))
-        told = self.model.collections.facts(step)
-        self.touched |= {fact.row for fact in told if is_record(fact.collection)}
+        facts = self.model.collections.facts(step)
+        self.touched |= {fact.row for fact in facts if is_record(fact.collection)}
         self.inserted |= set(tool.inserts)
         self.views |= {view for view, (_, changed) in tool.views.items() if changed}
 
     def of_start(self, step: SeenStep, facts: Sequence[Fact]) -> list[Fact]:
-        """What a read says of the beginning."""
+        """Return the facts of a read that describe the initial state."""
         return [fact for fact in facts if self._is_of_start(step, fact)]
 
     def _is_of_start(self, step: SeenStep, fact: Fact) -> bool:
         if fact.row in self.touched:
             return False
         if not is_view(fact.collection):
-            return fact.collection not in self.inserted or fact.row in self.base.told.get(
+            return fact.collection not in self.inserted or fact.row in self.base.facts.get(
                 (self.world, fact.collection), {}
             )
         return not self.done or self._view_is_of_start(step, fact)
 
     def _view_is_of_start(self, step: SeenStep, fact: Fact) -> bool:
-        """A view read after a write: only where such writes were seen twice to leave it alone."""
+        """Whether a view read after writes is unchanged: each write left it alone at least twice."""
         tool, collections = fact.collection.removeprefix(VIEW), self.model.collections
         if fact.collection in self.views:
             return False
         if any(value_key(value) in self.made for value in step.args.values() if is_scalar(value)):
             return False
         if tool in collections.views:
-            kept = (self.model.tools[write].views.get(fact.collection, (0, 0))[0] for write in self.done)
-            return all(count >= 2 for count in kept)
+            unchanged_counts = (
+                self.model.tools[write].views.get(fact.collection, (0, 0))[0] for write in self.done
+            )
+            return all(count >= 2 for count in unchanged_counts)
         touched = {collection for collection, _ in self.touched} | self.inserted
         return not any(site.collection in touched for site in collections.lists[tool])
 
 
 class _Walk:
-    """One episode, followed as it was recorded: what each answer says of the writes before it."""
+    """Follows one recorded episode, and collects what each answer shows of the writes before it."""
 
-    def __init__(self, model: Model, episode: RecordedCalls, number: int, found: _Found) -> None:
-        self.model, self.episode, self.number, self.found = model, episode, number, found
+    def __init__(self, model: Model, episode: RecordedCalls, number: int, results: _WalkResults) -> None:
+        self.model, self.episode, self.number, self.results = model, episode, number, results
         self.state = WorldState(model.collections, model.base, episode.world, episode.id)
         self.pending: dict[RowKey, list[_Pending]] = defaultdict(list)
         self.acts: list[_Act] = []
@@ -568,10 +578,10 @@ class _Walk:
             writes, is_last = step.tool in self.model.writes, self.number == _PASSES - 1
             scope = self.model.scope(self.state, step.tool, step.args) if writes or is_last else Scope()
             if is_last and not is_left_open(step):
-                self.found.calls[step.tool].append(ScopedCall(scope, step, self.episode.world))
+                self.results.calls[step.tool].append(ScopedCall(scope, step, self.episode.world))
             if self.model.is_open(step):
-                return  # nobody knows what it did
-            facts = self.found.facts[id(step)]
+                return  # its effects are unknown
+            facts = self.results.facts[id(step)]
             for fact in facts if not writes else ():
                 self._seen(place, fact)
             if not writes and not facts:
@@ -585,32 +595,32 @@ class _Walk:
             self.model.note(self.state, step)
 
     def _seen(self, place: int, fact: Fact) -> None:
-        """A record as it is now: what did the writes since do to it?"""
+        """Attribute the change of a record to the writes since it was last seen."""
         row, before = fact.row, self.state.at(fact.row)
         if row in self.shown:
-            self.found.shown[self.shown.pop(row)].append(True)
+            self.results.shown[self.shown.pop(row)].append(True)
         if self.pending.get(row):
             pending = self.pending.pop(row)
-            alone = len({one.place for one in pending}) == 1
+            alone = len({write.place for write in pending}) == 1
             blamed = self._blamed(pending, fact.fields)
             if not blamed and fact.collection.startswith(ENVIRONMENT):
-                self.found.unclear[fact.collection].append((pending, fact.fields))
-            for one in blamed:
-                prefix = re.sub(r"(<item\.[^>]*>)\d+$", r"\1", one.prefix)
-                (self.found.sights if alone else self.found.mixed)[one.tool, prefix].append(
-                    Sighting(one.scope, one.before, fact.fields)
+                self.results.unclear[fact.collection].append((pending, fact.fields))
+            for write in blamed:
+                prefix = re.sub(r"(<item\.[^>]*>)\d+$", r"\1", write.prefix)
+                (self.results.sights if alone else self.results.mixed)[write.tool, prefix].append(
+                    Sighting(write.scope, write.before, fact.fields)
                 )
         elif row not in self.pending and self.acts and is_record(fact.collection):
-            told = self.model.base.told.get((self.episode.world, fact.collection), {})
+            base_rows = self.model.base.facts.get((self.episode.world, fact.collection), {})
             new = before is None or (self.number and row in self.state.made)
-            maker = self._maker(fact) if new and row not in told else None
+            maker = self._maker(fact) if new and row not in base_rows else None
             if maker is not None:
-                self.found.inserts[maker.tool, fact.collection].append((maker.scope, fact.key, fact.fields))
+                self.results.inserts[maker.tool, fact.collection].append((maker.scope, fact.key, fact.fields))
         if is_view(fact.collection):
             self._view_seen(place, fact)
 
     def _view_seen(self, place: int, fact: Fact) -> None:
-        row, said = fact.row, fact.fields[""]
+        row, answer = fact.row, fact.fields[""]
         if row in self.last_view:
             since, old = self.last_view[row]
             between = [act for act in self.acts if act.place >= since]
@@ -620,11 +630,11 @@ class _Walk:
                 for collection, key in act.scope.rows.values()
             )
             if len({act.tool for act in between}) == 1 and not named:
-                self.found.views[between[0].tool][fact.collection, same(old, said)] += 1
-        self.last_view[row] = (place, said)
+                self.results.views[between[0].tool][fact.collection, same(old, answer)] += 1
+        self.last_view[row] = (place, answer)
 
     def _missing(self, step: SeenStep) -> None:
-        """A look-up that failed: the record is not there."""
+        """Record a failed look-up: the record does not exist."""
         collections = self.model.collections
         where = collections.documents.get(step.tool) or collections.projections.get(step.tool)
         if where is None or where.key_arg is None or where.key_arg not in step.args:
@@ -636,23 +646,25 @@ class _Walk:
         if not isinstance(self.state.at(row), dict):
             self.model.tools[step.tool].absent[outcome_form(step)] += 1
         if row in self.shown:
-            self.found.shown[self.shown.pop(row)].append(False)
+            self.results.shown[self.shown.pop(row)].append(False)
         pending = self.pending.pop(row, [])
-        if len({one.place for one in pending}) == 1:
-            for one in pending:
-                self.found.sights[one.tool, one.prefix].append(Sighting(one.scope, one.before, GONE))
+        if len({write.place for write in pending}) == 1:
+            for write in pending:
+                self.results.sights[write.tool, write.prefix].append(
+                    Sighting(write.scope, write.before, GONE)
+                )
         self.state.put(where.collection, key, GONE, whole=True)
 
     def _act(self, place: int, step: SeenStep, scope: Scope, facts: Sequence[Fact]) -> None:
         after = self.model.after_names(scope, step)
-        told = {fact.row for fact in facts}
+        shown_rows = {fact.row for fact in facts}
         for fact in facts:
             if is_record(fact.collection):
                 self.pending.pop(fact.row, None)
         for prefix, (collection, key) in scope.rows.items():
             row = (collection, value_key(key))
             self.shown.pop(row, None)
-            if row in told and is_record(collection):
+            if row in shown_rows and is_record(collection):
                 self.shown[row] = step.tool, prefix
             else:
                 before = self.state.at(row)
@@ -662,40 +674,42 @@ class _Walk:
             if fact.collection.startswith(ENVIRONMENT):  # the answer itself shows what the write did
                 self._seen(place, fact)
         self.acts.append(_Act(step.tool, after, step, place))
-        self.model.replay(self.state, step, after, told)
+        self.model.replay(self.state, step, after, shown_rows)
 
     def _blamed(self, pending: list[_Pending], after: Any) -> list[_Pending]:
-        """The writes since a record was last seen that explain what it is now."""
-        places = {one.place for one in pending}
+        """Return the writes since the last sight of a record that explain its present state."""
+        places = {write.place for write in pending}
         if len(places) == 1:
             return pending
         if not self.number:
             return []
-        effects = {one.place: self.model.tools[one.tool].effect_on(one.prefix) for one in pending}
+        effects = {write.place: self.model.tools[write.tool].effect_on(write.prefix) for write in pending}
         old = pending[0].before
         quiet = all(effect is None or isinstance(effect, Keep) for effect in effects.values())
         both = isinstance(old, dict) and isinstance(after, dict)
         if quiet and both and all(field not in old or same(old[field], after[field]) for field in after):
             return pending
-        last = max(places)  # those before it are understood: the last one is learned from
-        if all(effects[one.place] is not None for one in pending if one.place < last):
-            return [one for one in pending if one.place == last]
+        last = max(places)  # the effects of the writes before it are known
+        if all(effects[write.place] is not None for write in pending if write.place < last):
+            return [write for write in pending if write.place == last]
         unclear = [place for place in places if effects[place] is None]
         if len(unclear) == 1 and quiet:
-            return [one for one in pending if one.place == unclear[0]]
+            return [write for write in pending if write.place == unclear[0]]
         return []
 
     def _maker(self, fact: Fact) -> _Act | None:
-        """The write that made a record: its answer holds the key, or its arguments are in two fields."""
+        """Return the write that made a record: its answer has the key, or two fields have its arguments."""
         for act in reversed(self.acts):
             if any(same(value, fact.key) for value in leaves(act.step.out)):
                 return act
         best: tuple[int, _Act] | None = None
         for act in self.acts:
             texts = [value for value in act.step.args.values() if isinstance(value, str)]
-            said = {value for value in texts if len(value) > 2} | {text.lower() for text in texts}
+            given_texts = {value for value in texts if len(value) > 2} | {text.lower() for text in texts}
             hits = sum(
-                isinstance(value, str) and len(value) > 2 and (value in said or value.lower() in said)
+                isinstance(value, str)
+                and len(value) > 2
+                and (value in given_texts or value.lower() in given_texts)
                 for value in fact.fields.values()
             )
             if hits >= 2 and (best is None or (hits, act.tool) >= (best[0], best[1].tool)):
@@ -704,7 +718,7 @@ class _Walk:
 
 
 def _effect(alone: list[Sighting], mixed: list[Sighting], *, of_view: bool) -> Effect | None:
-    """What sights after one write alone say is believed first."""
+    """Learn an effect from sights after this write alone; use the others only where these are not enough."""
     effect = learn_effect(alone, of_view=of_view) if len(alone) >= 2 else None
     unclear = effect is None or (isinstance(effect, Assign) and not effect.sure)
     if unclear or (isinstance(effect, Keep) and mixed):
@@ -715,8 +729,8 @@ def _effect(alone: list[Sighting], mixed: list[Sighting], *, of_view: bool) -> E
     return effect
 
 
-def _said(examples: list[Example], *, went_well: bool, writes: bool) -> Program | None:
-    """The program of what a tool says in one form."""
+def _answer_program(examples: list[Example], *, went_well: bool, writes: bool) -> Program | None:
+    """Return the program that makes a tool's answers of one form; None if none explains them."""
     form = explain(examples, "", 4, 1)
     if form is not None:
         return form

@@ -1,4 +1,4 @@
-"""The programs of all tools of a suite: which outcome a call has, what it says, and what it changes."""
+"""The programs of all tools of a suite: the outcome, the answer and the changes of each call."""
 
 import re
 from collections import Counter, defaultdict
@@ -45,14 +45,14 @@ from dreamgym_kit.dream.programs.values import (
 from dreamgym_kit.serialization import JsonValue
 
 OutcomeForm = tuple[bool, Any]
-"""Whether the call went well, and the shape of what it said: what a decision tells apart."""
+"""Whether the call succeeded, and the shape of its answer. Decision trees predict this."""
 NUMBERED = re.compile(r"(\D*)(\d{1,10})")
-_FOUND = ("collections", "counters", "everywhere", "sequences")  # and tools
+_MINED_PARTS = ("collections", "counters", "everywhere", "sequences")  # and tools
 _LONG = 200  # characters of a text whose words tell no form
 
 
 class CounterValue(NamedTuple):
-    """One id that a counter gave: what the counter stood at when the episode began."""
+    """One id from a counter, with the counter's value at the start of the episode."""
 
     world: str
     episode: str
@@ -64,21 +64,21 @@ class CounterValue(NamedTuple):
 
 @dataclass(slots=True)
 class ToolProgram:
-    """What was mined of one tool.
+    """The mined program of one tool.
 
     Attributes:
         tree: under which conditions a call has which outcome.
-        says: by outcome, the program of what it says; None where none explains it.
-        laws: by outcome of a write that went well, what held each time.
+        says: by outcome, the program of the answer; None where no program explains it.
+        laws: by outcome of a successful write, the conditions that held each time.
         effects: by prefix of names, what the write does to the record they are of.
         inserts: by collection, the record that the write makes.
         query: of a read, what it selects.
         absent: of a look-up, how it failed where the record is unknown, and how often.
         views: by view, how often this write left it as it was, and how often it changed.
-        wraps: by whether the call went well, what the tool puts around its answer.
-        heard: the arguments that recorded calls had.
-        choices: of arguments that have a few values, these.
-        names: the arguments among these of which every value was heard in an answer first.
+        wraps: by success of the call, the wrapping that the tool puts around its answer.
+        arguments: those that recorded calls had.
+        choices: by argument with only a few values, these values.
+        names: the arguments among these whose every value appeared in an earlier answer.
         unread: arguments that name things but that the mined program never reads, such as a code.
         given: values of these arguments in successful calls, with the other things that the call named.
         blind: arguments by which successful calls named things that were known to be absent.
@@ -94,7 +94,7 @@ class ToolProgram:
     absent: Counter[OutcomeForm] = field(default_factory=Counter)
     views: dict[str, tuple[int, int]] = field(default_factory=dict)
     wraps: dict[bool, Wrap] = field(default_factory=dict)
-    heard: frozenset[str] = frozenset()
+    arguments: frozenset[str] = frozenset()
     choices: dict[str, frozenset[ValueKey]] = field(default_factory=dict)
     names: frozenset[str] = frozenset()
     unread: frozenset[str] = frozenset()
@@ -103,12 +103,12 @@ class ToolProgram:
     upsets: frozenset[OutcomeForm] = frozenset()
 
     def accounts_for(self, args: Mapping[str, JsonValue], scope: Scope) -> bool:
-        """Whether recorded calls had these arguments, and a known value of each that has only a few."""
-        return self.heard.issuperset(args) and all(
+        """Whether recorded calls had all these arguments, and the values of those with only a few values."""
+        return self.arguments.issuperset(args) and all(
             name not in args
-            or value_key(args[name]) in known
-            or (name in self.names and scope.heard.get(f"args.{name}"))
-            for name, known in self.choices.items()
+            or value_key(args[name]) in values
+            or (name in self.names and scope.seen_earlier.get(f"args.{name}"))
+            for name, values in self.choices.items()
         )
 
     def summary(self) -> str:
@@ -125,19 +125,19 @@ class ToolProgram:
         )
 
     def effect_on(self, prefix: str) -> Effect | None:
-        """What it does to the record that names with this prefix are of."""
+        """Return the effect on the record that names with this prefix describe."""
         if prefix in self.effects:
             return self.effects[prefix]
         return self.effects.get(re.sub(r"\d+$", "", prefix))
 
     def changes(self, view: str) -> bool:
-        """Whether it was seen to change a view that its arguments do not name, and more than by chance."""
-        kept, changed = self.views.get(view, (0, 0))
-        return changed > 0.05 * (kept + changed)
+        """Whether this write changed a view that its arguments do not name, more often than by chance."""
+        unchanged, changed = self.views.get(view, (0, 0))
+        return changed > 0.05 * (unchanged + changed)
 
 
 class Model:
-    """All tools' programs, and what recordings tell of each world.
+    """All tools' programs, and the recorded initial state of each world.
 
     Args:
         parameters: by tool.
@@ -159,16 +159,16 @@ class Model:
         self.sequences: set[tuple[str, str]] = set()
         """Pairs of writes recorded one after the other on the same thing."""
 
-    def found(self) -> dict[str, Any]:
-        """What the search found, as `take` takes it: all but what recordings show without one."""
+    def mined_parts(self) -> dict[str, Any]:
+        """Return what the search mined, for `take`; initial states and wrappings are not part of it."""
         tools = {tool: replace(program, wraps={}) for tool, program in self.tools.items()}
-        return {name: getattr(self, name) for name in _FOUND} | {"tools": tools}
+        return {name: getattr(self, name) for name in _MINED_PARTS} | {"tools": tools}
 
-    def take(self, found: Mapping[str, Any]) -> None:
-        """Take what an earlier search in the same recordings found."""
-        for name in _FOUND:
-            setattr(self, name, found[name])
-        self.tools = defaultdict(ToolProgram, found["tools"])
+    def take(self, mined: Mapping[str, Any]) -> None:
+        """Use the `mined_parts` of an earlier search in the same recordings."""
+        for name in _MINED_PARTS:
+            setattr(self, name, mined[name])
+        self.tools = defaultdict(ToolProgram, mined["tools"])
 
     def things(self, tool: str, args: Mapping[str, JsonValue]) -> frozenset[ValueKey]:
         """Return the things that a call names."""
@@ -196,7 +196,7 @@ class Model:
         }
 
     def scope(self, state: WorldState, tool: str, args: Mapping[str, JsonValue]) -> Scope:
-        """What a call can see."""
+        """Return the names that a call can see."""
         scope = scope_of(state, self.parameters, tool, args, writes=tool in self.writes)
         for (of, path), given in self.counters.items():
             if of == tool:
@@ -204,26 +204,28 @@ class Model:
         return scope
 
     def _next(self, tool: str, given: Sequence[CounterValue], state: WorldState) -> JsonValue:
-        """The id that a counter gives next; in a world where it was not seen, one after the highest known."""
+        """Return a counter's next id; in a world without recordings of it, one above the highest known id."""
         first = given[0]
         starts = Counter(
-            one.start for one in given if one.world == state.world and one.episode != state.without
+            counter.start
+            for counter in given
+            if counter.world == state.world and counter.episode != state.without
         )
         if starts:
             number = starts.most_common(1)[0][0] + state.count[tool]
         else:
             document = self.collections.documents.get(tool)
             owners = {*self.tools[tool].inserts, *([document.collection] if document else [])}
-            known = [
-                int(found[2])
+            known_numbers = [
+                int(match[2])
                 for collection in owners
                 for key in state.keys(collection).values()
-                if (found := NUMBERED.fullmatch(str(key))) and found[1] == first.prefix
+                if (match := NUMBERED.fullmatch(str(key))) and match[1] == first.prefix
             ]
-            number = max(known) + 1 if known else 1 + state.count[tool]
+            number = max(known_numbers) + 1 if known_numbers else 1 + state.count[tool]
         if first.is_number:
             return number
-        return first.prefix + str(number).zfill(max(one.digits for one in given))
+        return first.prefix + str(number).zfill(max(counter.digits for counter in given))
 
     def staying(self, prefix: str) -> float:
         """Return a lower bound on the share of (write, reachable record) pairs with an unchanged record.
@@ -231,41 +233,41 @@ class Model:
         It uses the narrow bound of recorded outcomes: there are as few pairs as tools. A wider bound would
         distrust most records after any write, however many calls agree.
         """
-        kept = [
+        keeps = [
             isinstance(effect, Keep)
             for tool in self.tools.values()
             for other, effect in tool.effects.items()
             if (">." in other) == (">." in prefix) and not (is_view(other) or other.startswith(FIELD))
         ]
-        return lower_bound(sum(kept) + 1, len(kept) + 2, NEAR)
+        return lower_bound(sum(keeps) + 1, len(keeps) + 2, NEAR)
 
     def write(
         self,
         state: WorldState,
         step: SeenStep,
         scope: Scope,
-        told: set[RowKey],
+        shown_rows: set[RowKey],
         confidence: float | None = None,
     ) -> None:
-        """Do to a state what a write that went well does. `told`: records that its answer shows."""
-        _Writing(self, state, step, scope, confidence).do(told, real=False)
+        """Apply a successful write to a state. `shown_rows`: records that its answer shows."""
+        _Writing(self, state, step, scope, confidence).do(shown_rows, real=False)
 
-    def replay(self, state: WorldState, step: SeenStep, scope: Scope, told: set[RowKey]) -> None:
-        """The same to a recording that is walked: what nobody has examined is left as it was."""
-        _Writing(self, state, step, scope, None).do(told, real=True)
+    def replay(self, state: WorldState, step: SeenStep, scope: Scope, shown_rows: set[RowKey]) -> None:
+        """Apply a recorded write to the state of a walk; records with no known effect stay as they are."""
+        _Writing(self, state, step, scope, None).do(shown_rows, real=True)
 
     def left(self, tool: str, scope: Scope, facts: Sequence[Fact]) -> list[Fact]:
-        """What a write's answer shows, but for records that the write itself deletes."""
+        """Return the facts of a write's answer, without records that the write deletes."""
         rows = ((row, self.tools[tool].effect_on(prefix)) for prefix, row in scope.rows.items())
         deleted = {(name, value_key(key)) for (name, key), effect in rows if isinstance(effect, Delete)}
         return [fact for fact in facts if fact.row not in deleted]
 
     def note(self, state: WorldState, step: SeenStep) -> None:
-        """A call was made; what comes later may rest on it."""
-        said = [*leaves(step.out), *(leaves(step.args) if step.ok else ())]
-        heard = {value_key(value) for value in said if is_thing(value)}
-        state.heard |= heard
-        state.denied -= heard if step.ok else set()
+        """Add an answered call to the history of the episode."""
+        values = [*leaves(step.out), *(leaves(step.args) if step.ok else ())]
+        things = {value_key(value) for value in values if is_thing(value)}
+        state.seen_values |= things
+        state.denied -= things if step.ok else set()
         if step.tool not in self.writes:
             return
         if not step.ok:
@@ -280,7 +282,7 @@ class Model:
                 state.last[step.tool, name] = value
 
     def after_names(self, scope: Scope, step: SeenStep) -> Scope:
-        """A write's scope with its answer, from which its effects are made."""
+        """Return a write's scope with names for its answer; effects are computed in it."""
         names: dict[str, Any] = {RESULT: step.out}
         if isinstance(step.out, dict):
             names |= {f"{RESULT}.{name}": value for name, value in step.out.items()}
@@ -288,7 +290,7 @@ class Model:
 
 
 class _Writing:
-    """One write that went well, and what it does to a state."""
+    """Applies one successful write to a state."""
 
     def __init__(
         self, model: Model, state: WorldState, step: SeenStep, scope: Scope, confidence: float | None
@@ -296,18 +298,18 @@ class _Writing:
         self.model, self.state, self.step, self.scope = model, state, step, scope
         self.tool, self.confidence = model.tools[step.tool], confidence
 
-    def do(self, told: set[RowKey], *, real: bool) -> None:
+    def do(self, shown_rows: set[RowKey], *, real: bool) -> None:
         state, tool, model = self.state, self.tool, self.model
         rows = {prefix: (name, value_key(key)) for prefix, (name, key) in self.scope.rows.items()}
         for prefix, row in rows.items():
             effect = tool.effect_on(prefix)
-            if row not in told or isinstance(effect, Delete):
+            if row not in shown_rows or isinstance(effect, Delete):
                 self._reach(prefix, row, effect, real=real)
         understood = {
             row for prefix, row in rows.items() if is_record(row[0]) and tool.effect_on(prefix) is not None
         }
         things = model.things(self.step.tool, self.step.args)
-        state.written.append((self.step.tool, things, frozenset(told | understood)))
+        state.written.append((self.step.tool, things, frozenset(shown_rows | understood)))
         named = set(rows.values())
         for view in filter(tool.changes, tool.views):
             state.changed |= dict.fromkeys(row for row in state.rows_of(view) if row not in named)
@@ -315,41 +317,41 @@ class _Writing:
             self._insert(collection, insert)
 
     def _reach(self, prefix: str, row: RowKey, effect: Effect | None, *, real: bool) -> None:
-        """What it does to one record that its names reach."""
-        known, key = self.state.at(row), self.scope.rows[prefix][1]
+        """Apply the effect on one record that the write's names reach."""
+        record, key = self.state.at(row), self.scope.rows[prefix][1]
         if effect is None:
             if not real:
-                self._leave_unexamined(prefix, row, known)
+                self._leave_unexamined(prefix, row, record)
         elif isinstance(effect, Delete):
             self.state.put(row[0], key, GONE, True, self.confidence)
             if not real:
-                self._forget_deleted(key, known)
+                self._forget_deleted(key, record)
         elif isinstance(effect, Forget):
             self.state.put(row[0], key, UNKNOWN, whole=False)
         elif isinstance(effect, Rewrite):
-            old = known[""][1] if isinstance(known, dict) else UNKNOWN
+            old = record[""][1] if isinstance(record, dict) else UNKNOWN
             if old is UNKNOWN and effect.from_before:
                 return
             value = effect.form(self.scope.child({"old": old}))
             fields = UNKNOWN if value is UNKNOWN else {"": [True, value]}
             self.state.put(row[0], key, fields, True, self.confidence)
         elif isinstance(effect, Assign):
-            self._assign(row, known, effect)
+            self._assign(row, record, effect)
 
-    def _leave_unexamined(self, prefix: str, row: RowKey, known: Any) -> None:
-        """Nobody saw whether it changes: as likely to stay as others were; a view may have changed."""
+    def _leave_unexamined(self, prefix: str, row: RowKey, record: Any) -> None:
+        """Lower the confidence of a record with no known effect; forget a view that may have changed."""
         if is_view(row[0]):
-            kept, changed = self.tool.views.get(row[0], (0, 0))
-            if changed or not kept:
+            unchanged, changed = self.tool.views.get(row[0], (0, 0))
+            if changed or not unchanged:
                 self.state.changed[row] = None
-        elif isinstance(known, dict) and is_record(row[0]):  # of fields, kinds of answers tell
+        elif isinstance(record, dict) and is_record(row[0]):  # a field's confidence is measured by kind
             confidence = self.state.confidence
             confidence[row] = min(confidence.get(row, 1.0), self.model.staying(prefix))
 
-    def _forget_deleted(self, key: JsonValue, known: Any) -> None:
-        """What was asked about a deleted record is asked anew."""
-        told = known.values() if isinstance(known, dict) else ()
-        names = {value_key(one) for one in told if isinstance(one, str) and has_digits(one)} | {
+    def _forget_deleted(self, key: JsonValue, record: Any) -> None:
+        """Forget the answers of reads about a deleted record."""
+        values = record.values() if isinstance(record, dict) else ()
+        names = {value_key(value) for value in values if isinstance(value, str) and has_digits(value)} | {
             value_key(key)
         }
         for read in self.model.collections.reads:
@@ -358,8 +360,8 @@ class _Writing:
                     self.state.changed[other] = None
         self.state.lost |= names
 
-    def _assign(self, row: RowKey, known: Any, effect: Assign) -> None:
-        old = known if isinstance(known, dict) else {}
+    def _assign(self, row: RowKey, record: Any, effect: Assign) -> None:
+        old = record if isinstance(record, dict) else {}
         new = {name: value for name, value in old.items() if name not in effect.unknown}
         for name, form in effect.fields.items():
             new[name] = form(self.scope.child({"old": old.get(name, UNKNOWN)}))
@@ -377,7 +379,7 @@ class _Writing:
     def _insert(self, collection: str, insert: Insert) -> None:
         key = insert.key(self.scope) if insert.key else UNKNOWN
         if key is UNKNOWN:
-            key = f"\u00a7{self.step.tool}.{self.state.count[self.step.tool]}"  # nobody knows its key yet
+            key = f"\u00a7{self.step.tool}.{self.state.count[self.step.tool]}"  # its key is not known yet
         fields = {name: form(self.scope) for name, form in insert.fields.items()}
         fields = {name: value for name, value in fields.items() if value is not UNKNOWN}
         if collection in self.model.collections.key_fields:
@@ -387,8 +389,8 @@ class _Writing:
 
 
 def outcome_form(step: SeenStep) -> OutcomeForm:
-    """The form of a call's outcome."""
-    said = list(leaves(step.args))
+    """Return the form of a call's outcome."""
+    arg_values = list(leaves(step.args))
 
     def shape(value: JsonValue, depth: int) -> Any:
         if isinstance(value, bool):
@@ -401,20 +403,20 @@ def outcome_form(step: SeenStep) -> OutcomeForm:
                 )
             )
         if isinstance(value, str) and (depth == 2 or not step.ok):
-            return shape_of(value, said) if len(value) < _LONG else "text"
+            return shape_of(value, arg_values) if len(value) < _LONG else "text"
         return "number" if is_number(value) else type(value).__name__
 
     return step.ok, shape(step.out, 2)
 
 
 def most_common(leaf: TreeLeaf) -> tuple[OutcomeForm, int, int]:
-    """The most frequent outcome at a leaf, how often it was seen, and all that were seen."""
+    """Return the most frequent outcome at a leaf, its count, and the count of all outcomes."""
     (form, count), total = leaf.counts[0], sum(count for _, count in leaf.counts)
     return form, count, total
 
 
 def made_up_places(program: ToolProgram | None) -> frozenset[Place]:
-    """Where a tool's successes have ids that it makes up."""
+    """Return the places in a tool's successful answers that have made-up ids."""
     says = program.says.items() if program is not None else ()
     return frozenset(place for (ok, _), form in says if ok and form is not None for place in _places(form))
 

@@ -207,9 +207,9 @@ def _built_form(node: ast.Call) -> msgspec.Struct:
         if wrong or missing:
             problem = f"has no '{wrong[0]}'" if wrong else f"lacks '{missing[0]}'"
         raise UnreadableProgram(f"{name} {problem}; write {name}({', '.join(names)})", node.lineno)
-    for (of, part), known in _WORDS.items():
-        if of == name and given.get(part, "") not in known and part in given:
-            near = get_close_matches(str(given[part]), known, n=1, cutoff=0)
+    for (of, part), words in _WORDS.items():
+        if of == name and given.get(part, "") not in words and part in given:
+            near = get_close_matches(str(given[part]), words, n=1, cutoff=0)
             raise UnreadableProgram(
                 f"{name} has no {part} '{given[part]}'; did you mean '{near[0]}'?", node.lineno
             )

@@ -18,18 +18,18 @@ from dreamgym_kit.dream.programs.values import (
     ValueKey,
     at_path,
     is_key,
+    is_known,
     is_scalar,
-    known,
     same,
     value_key,
 )
 from dreamgym_kit.serialization import JsonValue
 
 PAGE_ARGS = ("page", "page_number", "page_no")
-START_ARGS = ("offset", "cursor", "skip", "start")  # how many records are left out at the front
+START_ARGS = ("offset", "cursor", "skip", "start")  # number of records skipped at the front
 _CUTS = frozenset({*PAGE_ARGS, *START_ARGS})
 _TIMES = ("date", "time", "at")
-_MAX_OTHERS = 40  # records that were not returned, held against a predicate, for each call
+_MAX_OTHERS = 40  # not returned records that a predicate is tested on, for each call
 
 
 def _ordered(value: Any, given: Any) -> bool:
@@ -61,19 +61,19 @@ _FOR_ONE = ("equals", "holds", "equals_any_case", "contains")
 
 
 class Predicate(Struct, frozen=True):
-    """What an argument asks of records."""
+    """The test that an argument makes on records."""
 
     test: str
     fields: tuple[str, ...]
 
-    def told(self, given: JsonValue, record: Mapping[str, Any]) -> Any:
-        """True, False, or UNKNOWN where a field that could tell is not known."""
+    def truth(self, given: JsonValue, record: Mapping[str, Any]) -> Any:
+        """Return True, False, or UNKNOWN where the record lacks a field that could decide it."""
         values = [record.get(field, UNKNOWN) for field in self.fields]
         if self.test == WORDS:
             text = " ".join(value for value in values if isinstance(value, str)).lower()
             fits = all(word in text for word in str(given).lower().split())
         else:
-            fits = any(known(value) and TESTS[self.test](value, given) for value in values)
+            fits = any(is_known(value) and TESTS[self.test](value, given) for value in values)
         if fits:
             return True
         return UNKNOWN if any(value is UNKNOWN for value in values) else False
@@ -89,9 +89,9 @@ class Find(Struct, frozen=True, tag=True):
 class Select(Struct, frozen=True, tag=True):
     """The records that fit all arguments.
 
-    `project`: the fields shown, each with the record's name for it where that is another. `limit`: how many
-    are shown at most, or the name in scope that says it; the first ones, or the `last`. `around`: what stands
-    around the list in the answer. `empty`: what is answered instead of an empty list.
+    `project`: the fields shown, each with the record's name for it if that differs. `limit`: the maximum
+    number of records, or the name in scope that has it; the first ones, or the `last`. `around`: makes the
+    fields around the list in the answer. `empty`: the answer instead of an empty list.
     """
 
     collection: str
@@ -118,7 +118,7 @@ class QueryAnswer(NamedTuple):
 
 
 class ScopedCall(NamedTuple):
-    """One recorded call with what it could see."""
+    """One recorded call with its scope."""
 
     scope: Scope
     step: SeenStep
@@ -131,7 +131,7 @@ def flat_record(
     record: Mapping[str, Any],
     other: Callable[[str, JsonValue], Any] | None = None,
 ) -> dict[str, Any]:
-    """A record's named values, and those of the records that its fields name ("vehicle_id>depot")."""
+    """Return a record's values by name, and those of records that it refers to ("vehicle_id>depot")."""
     out = {name: value for name, value in record.items() if name != WHOLE}
     out |= dict(collections.flat(collection, record))
     if other is not None:
@@ -139,13 +139,13 @@ def flat_record(
             target = collections.field_refs.get((collection, name)) if is_key(value) else None
             named = other(target, value) if target else None
             if isinstance(named, dict):
-                scalars = {key: one for key, one in named.items() if is_scalar(one) and key != WHOLE}
-                out |= {f"{name}>{key}": one for key, one in scalars.items()}
+                scalars = {key: item for key, item in named.items() if is_scalar(item) and key != WHOLE}
+                out |= {f"{name}>{key}": item for key, item in scalars.items()}
     return out
 
 
 def learn_query(collections: Collections, base: Base, tool: str, calls: Sequence[ScopedCall]) -> Query | None:
-    """The query that a read's recorded calls show; None where they show none."""
+    """Learn the query behind a read's recorded calls; None where there is none."""
     if tool in collections.lists:
         return _Selecting(collections, base, tool, calls).learn()
     return _learn_find(collections, base, calls) if tool in collections.views else None
@@ -196,14 +196,14 @@ def _equal_field(
 
 
 class _Selecting:
-    """Learns what a list of records was selected by."""
+    """Learns the query behind a list of records."""
 
     def __init__(self, collections: Collections, base: Base, tool: str, calls: Sequence[ScopedCall]) -> None:
         self.collections, self.base = collections, base
         self.path, self.collection, self.key_field = collections.lists[tool][0]
         self.good = [call for call in calls if call.step.ok]
         self.full = [call for call in self.good if self._rows(call)]
-        self.known = {world: self._records(world) for world in {call.world for call in self.good}}
+        self.records_by_world = {world: self._records(world) for world in {call.world for call in self.good}}
 
     def learn(self) -> Select | None:
         if not self.full:
@@ -211,9 +211,9 @@ class _Selecting:
         names = sorted({name for call in self.good for name in call.step.args} - _CUTS)
         self.limit = self._given_limit() or self._page_size()
         predicates = {
-            name: found
+            name: predicate
             for name in names
-            if f"args.{name}" != self.limit and (found := self._predicate(name)) is not None
+            if f"args.{name}" != self.limit and (predicate := self._predicate(name)) is not None
         }
         self.limit = self.limit or self._hidden_limit(predicates)
         order = self._order()
@@ -245,12 +245,12 @@ class _Selecting:
 
         return {
             row[1]: flat_record(self.collections, self.collection, record, other)
-            for row in list(self.base.told.get((world, self.collection), {}))
+            for row in list(self.base.facts.get((world, self.collection), {}))
             if (record := self.base.row(world, row)) is not None
         }
 
     def _given_limit(self) -> str | None:
-        """The argument that says how many records are shown at most."""
+        """Return the argument that limits the number of records."""
         for name in sorted({name for call in self.full for name in call.scope if name.startswith("args.")}):
             sizes = [(len(self._rows(call)), call.scope.get(name)) for call in self.full]
             met = {rows for rows, most in sizes if rows == most}
@@ -259,19 +259,21 @@ class _Selecting:
         return None
 
     def _shows_last(self, predicates: Mapping[str, Predicate], field: str, reverse: bool) -> bool:
-        """Whether a list that is cut shows the last of the records that fit, each time."""
-        told = []
+        """Whether each cut list shows the last of the fitting records."""
+        agreements = []
         for call in self.full:
-            rows, records = self._rows(call), self.known[call.world]
+            rows, records = self._rows(call), self.records_by_world[call.world]
             hits = [records[key][field] for key in self._hits(call, predicates) if field in records[key]]
             if (
                 len(rows) < len(hits)
                 and not _after_writes(call.scope)
-                and len({type(one) for one in hits}) == 1
+                and len({type(value) for value in hits}) == 1
             ):
                 cut = sorted(hits, reverse=reverse)[-len(rows) :]
-                told.append(all(same(row.get(field), one) for row, one in zip(rows, cut, strict=True)))
-        return len(told) > 1 and all(told)
+                agreements.append(
+                    all(same(row.get(field), value) for row, value in zip(rows, cut, strict=True))
+                )
+        return len(agreements) > 1 and all(agreements)
 
     def _page_size(self) -> int | None:
         longest = max(len(self._rows(call)) for call in self.full)
@@ -280,7 +282,7 @@ class _Selecting:
         return longest if longest >= 2 and often and (longest >= 3 or paged) else None
 
     def _predicate(self, arg: str) -> Predicate | None:
-        """The narrowest test that all returned records pass, and that others do not."""
+        """Return the narrowest test that all returned records pass and others fail."""
         mine = [call for call in self.full if arg in call.step.args]
         returned = [
             (
@@ -288,7 +290,7 @@ class _Selecting:
                 flat_record(
                     self.collections,
                     self.collection,
-                    {**self.known[call.world].get(value_key(row.get(self.key_field)), {}), **row},
+                    {**self.records_by_world[call.world].get(value_key(row.get(self.key_field)), {}), **row},
                 ),
             )
             for call in mine
@@ -302,14 +304,14 @@ class _Selecting:
             if most and len(rows) >= most:
                 continue
             back = {value_key(row.get(self.key_field)) for row in rows}
-            left = (record for key, record in self.known[call.world].items() if key not in back)
+            left = (record for key, record in self.records_by_world[call.world].items() if key not in back)
             others += [
                 (call.step.args[arg], record) for record, _ in zip(left, range(_MAX_OTHERS), strict=False)
             ]
         best: tuple[tuple[float, bool, int, int], Predicate] | None = None
         for predicate in self._thinkable(returned):
-            told = [predicate.told(given, record) for given, record in others]
-            rejected, wrong = told.count(False), told.count(True)
+            truths = [predicate.truth(given, record) for given, record in others]
+            rejected, wrong = truths.count(False), truths.count(True)
             words = predicate.fields[0].lower().replace(".", "_").split("_")
             score = (
                 rejected / (rejected + wrong) if rejected + wrong else 0.5,
@@ -317,14 +319,14 @@ class _Selecting:
                 -_ORDER.index(predicate.test),
                 -len(predicate.fields),
             )
-            # one that rejected no record tests nothing: it may be an order, a limit, a mode
+            # without a rejected record it may be no test, but an order, a limit or a mode
             if rejected and (best is None or score > best[0]):
                 best = (score, predicate)
         return best[1] if best else None
 
     def _thinkable(self, returned: Sequence[tuple[JsonValue, Mapping[str, Any]]]) -> Iterator[Predicate]:
         def passes(predicate: Predicate) -> bool:
-            return all(predicate.told(given, record) is True for given, record in returned)
+            return all(predicate.truth(given, record) is True for given, record in returned)
 
         fields = sorted({field for _, record in returned for field in record})
         single = [
@@ -339,7 +341,7 @@ class _Selecting:
                 continue
             needed = list(texts)
             for field in texts:
-                rest = tuple(one for one in needed if one != field)
+                rest = tuple(other for other in needed if other != field)
                 if rest and passes(Predicate(test, rest)):
                     needed.remove(field)
             yield Predicate(test, tuple(needed))
@@ -348,12 +350,12 @@ class _Selecting:
         given = [(predicates[name], value) for name, value in call.step.args.items() if name in predicates]
         return {
             key
-            for key, record in self.known[call.world].items()
-            if all(predicate.told(value, record) is True for predicate, value in given)
+            for key, record in self.records_by_world[call.world].items()
+            if all(predicate.truth(value, record) is True for predicate, value in given)
         }
 
     def _hidden_limit(self, predicates: Mapping[str, Predicate]) -> int | None:
-        """More records fit than were given, and always when as many were given."""
+        """Return a limit without an argument: no list is longer, and shorter lists miss no fitting record."""
         if len(self.full) < 4:
             return None
         most, cut, short = max(len(self._rows(call)) for call in self.full), 0, 0
@@ -380,14 +382,14 @@ class _Selecting:
             for reverse in (False, True):
                 try:
                     values = [[row[field] for row in rows] for rows in lists]
-                    if values and all(one == sorted(one, reverse=reverse) for one in values):
+                    if values and all(column == sorted(column, reverse=reverse) for column in values):
                         return field, reverse
                 except (KeyError, TypeError):
                     pass
         return None
 
     def _empty(self) -> Any:
-        """What is answered where nothing fits."""
+        """Return the usual answer where no record fits."""
         none = [call.step.out for call in self.good if not self._rows(call)]
         if not none:
             return [] if not self.path else UNKNOWN
@@ -401,12 +403,12 @@ class _Selecting:
             field: None for field, count in counts.items() if count == len(rows)
         }
         whole = self.collections.fields.get(self.collection, set())
-        for field in project:  # one that records have under another name
+        for field in project:  # a field that records have under another name
             if not whole or field in whole:
                 continue
             examples = []
             for world, row in rows[:200]:
-                record = self.known[world].get(value_key(row[self.key_field]))
+                record = self.records_by_world[world].get(value_key(row[self.key_field]))
                 if record and any(name in record for name in whole - {self.key_field}):
                     others = {name: value for name, value in record.items() if name != field}
                     examples.append((Scope(others), row[field]))
@@ -415,7 +417,7 @@ class _Selecting:
         return project
 
     def _around(self, predicates: Mapping[str, Predicate]) -> Program | None:
-        """What stands around the list: its page, how many there are."""
+        """Return the program of the fields around the list, such as a page number or a count."""
         examples = []
         for call in self.good:
             if not isinstance(call.step.out, dict) or _after_writes(call.scope):
@@ -428,7 +430,7 @@ class _Selecting:
 
 
 def ask(query: Query, state: WorldState, scope: Scope, args: Mapping[str, JsonValue]) -> QueryAnswer | None:
-    """A query's answer in a state; None where it cannot be told."""
+    """Return a query's answer in a state; None where the state does not determine it."""
     limit = query.limit if isinstance(query, Select) else None
     cuts = {name for name in args if name in _CUTS or f"args.{name}" == limit}
     if not args.keys() - cuts <= query.predicates.keys():
@@ -436,22 +438,22 @@ def ask(query: Query, state: WorldState, scope: Scope, args: Mapping[str, JsonVa
     filters = {name: value for name, value in args.items() if name not in cuts}
     if any(value_key(value) in state.lost for value in filters.values()):
         return None
-    found = _fitting(query, state, filters)
+    fitting = _fitting(query, state, filters)
     if isinstance(query, Find):
-        if len(found.rows) != 1:
+        if len(fitting.rows) != 1:
             return None
-        row, record, _ = found.rows[0]
+        row, record, _ = fitting.rows[0]
         key = record.get(state.collections.key_fields[query.collection])
         return QueryAnswer(key, "find", (row,))
     if query.collection in state.tainted or None in map(state.at, state.rows_of(query.collection)):
-        return None  # there may be others, or nobody knows what one has become
-    return _selected(query, found, scope, args, filtered=bool(filters))
+        return None  # there may be unknown records, or records with unknown fields
+    return _selected(query, fitting, scope, args, filtered=bool(filters))
 
 
 class _Fitting(NamedTuple):
     rows: list[tuple[RowKey, dict[str, Any], dict[str, Any]]]  # key, record, record with names
-    unsure: bool  # of some records nobody knows
-    own: bool  # this episode changed one of them
+    unsure: bool  # for some records the tests are undecided
+    own: bool  # whether this episode changed a fitting record
 
 
 def _fitting(query: Query, state: WorldState, filters: Mapping[str, JsonValue]) -> _Fitting:
@@ -461,10 +463,10 @@ def _fitting(query: Query, state: WorldState, filters: Mapping[str, JsonValue]) 
         if not isinstance(record, dict):
             continue
         named = flat_record(state.collections, query.collection, record, state.row)
-        told = [query.predicates[name].told(value, named) for name, value in filters.items()]
-        if False in told:
+        truths = [query.predicates[name].truth(value, named) for name, value in filters.items()]
+        if False in truths:
             continue
-        if UNKNOWN in told:
+        if UNKNOWN in truths:
             unsure = True
             continue
         rows.append((row, record, named))
@@ -473,10 +475,10 @@ def _fitting(query: Query, state: WorldState, filters: Mapping[str, JsonValue]) 
 
 
 def _selected(
-    query: Select, found: _Fitting, scope: Scope, args: Mapping[str, JsonValue], *, filtered: bool
+    query: Select, fitting: _Fitting, scope: Scope, args: Mapping[str, JsonValue], *, filtered: bool
 ) -> QueryAnswer | None:
     rows: list[tuple[RowKey, dict[str, Any]]] = []
-    for row, record, named in found.rows:
+    for row, record, named in fitting.rows:
         shown = {
             field: named.get(other, UNKNOWN) if other else record.get(field, UNKNOWN)
             for field, other in query.project.items()
@@ -487,7 +489,7 @@ def _selected(
     if query.order is not None:
         field, reverse = query.order
         try:
-            rows.sort(key=lambda one: one[1][field], reverse=reverse)
+            rows.sort(key=lambda entry: entry[1][field], reverse=reverse)
         except (KeyError, TypeError):
             return None
     count, most = len(rows), _most(query.limit, scope)
@@ -501,7 +503,7 @@ def _selected(
         rows = rows[-most:] if query.last else rows[start : start + most]
         cut = cut or bool(rows)
     size = "none" if not rows else "cut" if cut else "one" if len(rows) == 1 else "some"
-    kind = f"list:{size}" + ":unsure" * found.unsure + ":own" * found.own + ":all" * (not filtered)
+    kind = f"list:{size}" + ":unsure" * fitting.unsure + ":own" * fitting.own + ":all" * (not filtered)
     keys = tuple(row for row, _ in rows)
     out: Any = [shown for _, shown in rows]
     if query.path:

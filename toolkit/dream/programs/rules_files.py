@@ -137,8 +137,8 @@ class _Reader:
         program.absent = Counter({form: len(absent) - place for place, form in enumerate(absent)})
         program.views = dict.fromkeys(self._of(data, "unaffected", list, []), (_SEEN, 0))
         program.views |= dict.fromkeys(self._of(data, "forgotten", list, []), (0, _SEEN))
-        program.heard = frozenset(self._of(data, "arguments", list, []))
-        return ToolRules(self._text, program, self._of(data, "writes", bool, False), program.heard)
+        program.arguments = frozenset(self._of(data, "arguments", list, []))
+        return ToolRules(self._text, program, self._of(data, "writes", bool, False), program.arguments)
 
     def _tree(self, decides: Any) -> Tree | None:
         if isinstance(decides, Decide):
@@ -184,10 +184,10 @@ class _Reader:
             raise self._wrong(key, f"'{key}' must be a list of strings")
         return value
 
-    def _check_keys(self, data: Mapping[str, Any], known: Sequence[str], place: str) -> None:
+    def _check_keys(self, data: Mapping[str, Any], allowed: Sequence[str], place: str) -> None:
         for key in data:
-            if key not in known:
-                near = get_close_matches(key, known, n=1, cutoff=0)[0]
+            if key not in allowed:
+                near = get_close_matches(key, allowed, n=1, cutoff=0)[0]
                 raise self._wrong(key, f"unknown key '{place}{key}'; did you mean '{near}'?")
 
     def _wrong(self, key: str, text: str) -> UserError:
@@ -220,9 +220,9 @@ def as_file(program: ToolProgram, arguments: Sequence[str], *, writes: bool) -> 
         if laws := program.laws.get(form):
             lines += ["always = [", *dict.fromkeys(f"  {_quoted(notation.write(law))}," for law in laws), "]"]
     for title, entries in (("updates", program.effects), ("inserts", program.inserts)):
-        known = {key: entry for key, entry in entries.items() if entry is not None}
-        lines += ["", f"[{title}]"] if known else []
-        for key, entry in known.items():
+        present = {key: entry for key, entry in entries.items() if entry is not None}
+        lines += ["", f"[{title}]"] if present else []
+        for key, entry in present.items():
             lines += _block(notation.write(key), notation.write(entry))
     return "\n".join(lines) + "\n"
 
@@ -232,7 +232,7 @@ def _outcome_names(program: ToolProgram) -> dict[OutcomeForm, str]:
     names: dict[OutcomeForm, str] = {}
     for form in forms:
         word = "ok" if form[0] else "error"
-        number = sum(one[0] == form[0] for one in names) + 1
+        number = sum(other[0] == form[0] for other in names) + 1
         names[form] = word if number == 1 else f"{word}_{number}"
     return names
 
@@ -273,12 +273,12 @@ def with_declared(mined: Model, rules: Mapping[str, ToolRules]) -> Model:
         return mined
     model = copy(mined)
     model.tools, model.parameters = mined.tools.copy(), dict(mined.parameters)
-    model.writes |= {tool for tool, known in rules.items() if known.writes}
+    model.writes |= {tool for tool, tool_rules in rules.items() if tool_rules.writes}
     model.declared = frozenset(rules)
-    for tool, known in rules.items():
+    for tool, tool_rules in rules.items():
         wraps = mined.tools[tool].wraps if tool in mined.tools else {}
-        model.tools[tool] = replace(known.program, wraps=wraps)
-        model.parameters.setdefault(tool, Parameters.required_only(known.arguments))
+        model.tools[tool] = replace(tool_rules.program, wraps=wraps)
+        model.parameters.setdefault(tool, Parameters.required_only(tool_rules.arguments))
     model.collections = copy(mined.collections)
     refs = mined.collections.arg_refs
     model.collections.arg_refs = dict(refs)
@@ -300,12 +300,14 @@ def contradictions(model: Model, episodes: Sequence[RecordedCalls]) -> Iterator[
         dream.state = WorldState(model.collections, model.base, episode.world, without=episode.id)
         changed_by = ""
         for place, step in enumerate(episode.steps, start=1):
-            told = dream.consider(step.tool, step.args) if step.tool in model.declared or changed_by else None
+            answer = (
+                dream.consider(step.tool, step.args) if step.tool in model.declared or changed_by else None
+            )
             to_blame = step.tool if step.tool in model.declared else changed_by
-            if told is not None and (step.tool in model.declared or ":changed" in told.kind):
-                same = told.ok == step.ok and names.equal(told.out, step.out, dream.made_up)
+            if answer is not None and (step.tool in model.declared or ":changed" in answer.kind):
+                same = answer.ok == step.ok and names.equal(answer.out, step.out, dream.made_up)
                 if not same:
-                    yield Contradiction(to_blame, episode.world, episode.id, place, told.out, step.out)
+                    yield Contradiction(to_blame, episode.world, episode.id, place, answer.out, step.out)
             if step.ok and step.tool in model.writes:
                 changed_by = step.tool if step.tool in model.declared else ""
             dream.observe(step)

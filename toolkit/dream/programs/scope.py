@@ -29,10 +29,10 @@ from dreamgym_kit.dream.programs.values import (
     figure,
     has_digits,
     is_key,
+    is_known,
     is_number,
     is_scalar,
     is_thing,
-    known,
     same,
     value_key,
 )
@@ -43,7 +43,7 @@ _ID_ENDINGS = ("id", "sku", "key")
 _AMOUNTS = ("price", "amount", "cost", "total", "qty", "quantity")
 _STATES = ("status", "state", "kind", "type")
 RESULT = "result"
-"""The name of a write's answer, from which its effects are made."""
+"""The name of a write's answer in the scope of its effects."""
 
 
 class Scope(dict[str, Any]):
@@ -51,9 +51,9 @@ class Scope(dict[str, Any]):
 
     Attributes:
         items_of_args: for each element of the call's list arguments, the names of that element alone.
-        rows: by prefix of names, the record that they are of.
-        unseen: prefixes of records that nobody has heard of: they may have any field.
-        heard: by argument that may name a thing, whether an earlier answer contained its value.
+        rows: by prefix of names, the record that these names describe.
+        unseen: prefixes of unknown records: they may have any field.
+        seen_earlier: by argument that may name a thing, whether an earlier answer contained its value.
     """
 
     __slots__ = (
@@ -62,10 +62,10 @@ class Scope(dict[str, Any]):
         "_keys",
         "_numbers",
         "_parent",
-        "heard",
         "items_of_args",
         "maker",
         "rows",
+        "seen_earlier",
         "unseen",
     )
 
@@ -74,7 +74,7 @@ class Scope(dict[str, Any]):
         self.items_of_args: list[dict[str, Any]] = []
         self.rows: dict[str, tuple[str, JsonValue]] = {}
         self.unseen: tuple[str, ...] = ()
-        self.heard: dict[str, bool] = {}
+        self.seen_earlier: dict[str, bool] = {}
         self.maker: Callable[[str], JsonValue] | None = None
         self._index: dict[ValueKey, list[str]] | None = None
         self._keys: dict[str, ValueKey | None] = {}
@@ -83,62 +83,62 @@ class Scope(dict[str, Any]):
         self._numbers: list[tuple[str, float]] | None = None
 
     def child(self, extra: Mapping[str, Any], left_out: tuple[str, ...] = ()) -> "Scope":
-        """The same and more, without the names that are left out and those of their parts."""
+        """Return a copy with `extra` names, without the left out names and the names of their parts."""
         scope = Scope(self)
         for name in left_out:
-            for one in [one for one in self if one == name or one.startswith((f"{name}.", f"{name}<"))]:
-                del scope[one]
+            for part in [part for part in self if part == name or part.startswith((f"{name}.", f"{name}<"))]:
+                del scope[part]
         scope.update({name: value for name, value in extra.items() if value is not UNKNOWN})
         scope.items_of_args, scope.rows, scope.unseen = self.items_of_args, self.rows, self.unseen
-        scope.maker, scope.heard = self.maker, self.heard
+        scope.maker, scope.seen_earlier = self.maker, self.seen_earlier
         if not left_out:
             scope._parent, scope._extra = self, extra
         return scope
 
     def make_up(self, like: str) -> Any:
-        """A new value of that form; UNKNOWN where none may be made up."""
+        """Return a new value of this form; UNKNOWN where none may be made up."""
         return UNKNOWN if self.maker is None else self.maker(like)
 
     def absent(self) -> set[str]:
-        """The arguments that name a record which is known not to be there."""
+        """Return the arguments that name a record known not to exist."""
         gone = (prefix for prefix in self.rows if self.get(f"{prefix}?") is False)
         return {prefix.rpartition("<args.")[2][:-1] for prefix in gone if "<args." in prefix}
 
     def key_of(self, name: str) -> ValueKey | None:
-        """The key of a name's value; None where the value is not known. Asked once the scope is complete."""
+        """Return the key of a name's value; None where the value is unknown. Call it on a complete scope."""
         if name not in self._keys:
             value = self.get(name, UNKNOWN)
-            self._keys[name] = value_key(value) if known(value) else None
+            self._keys[name] = value_key(value) if is_known(value) else None
         return self._keys[name]
 
     def names_of(self, value: object) -> list[str]:
-        """The names that have this value."""
+        """Return the names that have this value."""
         if self._parent is not None:
-            own = [name for name, one in self._extra.items() if same(one, value)]
+            own = [name for name, item in self._extra.items() if same(item, value)]
             return [*(name for name in self._parent.names_of(value) if name not in self._extra), *own]
         if self._index is None:
             self._index = {}
-            for name, one in self.items():
-                if known(one):
-                    self._index.setdefault(value_key(one), []).append(name)
+            for name, item in self.items():
+                if is_known(item):
+                    self._index.setdefault(value_key(item), []).append(name)
         return self._index.get(value_key(value), [])
 
     def numbers(self) -> list[tuple[str, float]]:
-        """The numbers that something may be worked out of, the nearest first; no ids."""
+        """Return the numbers for arithmetic, the nearest first, without ids."""
         if self._numbers is None:
-            found = [
+            numbers = [
                 (name, float(number))
                 for name, value in self.items()
                 if (number := figure(value)) is not None
                 and not (isinstance(value, int) and name.lower().endswith(("id", "number")))
             ]
-            found.sort(key=lambda one: (one[0].count(">") + one[0].count("."), len(one[0])))
-            self._numbers = found[:_MAX_NUMBERS]
+            numbers.sort(key=lambda entry: (entry[0].count(">") + entry[0].count("."), len(entry[0])))
+            self._numbers = numbers[:_MAX_NUMBERS]
         return self._numbers
 
 
 def element_names(value: JsonValue) -> dict[str, Any]:
-    """Names for an element of a list that is walked."""
+    """Return names for one element of a list."""
     names: dict[str, Any] = {"element": value}
     if isinstance(value, dict):
         names |= {f"element.{field}": item for field, item in value.items()}
@@ -146,20 +146,22 @@ def element_names(value: JsonValue) -> dict[str, Any]:
 
 
 class Parameters:
-    """What is known of a tool's arguments."""
+    """A tool's arguments: names, defaults, and which are required."""
 
     def __init__(self, schema: Mapping[str, JsonValue]) -> None:
         properties = schema.get("properties")
         given: Mapping[str, Any] = properties if isinstance(properties, dict) else {}
         self.names = frozenset(given)
         self.defaults: dict[str, JsonValue] = {
-            name: one["default"] for name, one in given.items() if isinstance(one, dict) and "default" in one
+            name: property_schema["default"]
+            for name, property_schema in given.items()
+            if isinstance(property_schema, dict) and "default" in property_schema
         }
         self.required = tuple(sorted(self.names - set(self.defaults)))  # those that have no default
 
     @classmethod
     def required_only(cls, names: frozenset[str]) -> "Parameters":
-        """Of a tool without a schema: these are always given."""
+        """Return the parameters of a tool without a schema whose calls always have these arguments."""
         return cls({"properties": {name: {} for name in names}})
 
 
@@ -171,7 +173,7 @@ def scope_of(
     *,
     writes: bool,
 ) -> Scope:
-    """What a call can see in a state."""
+    """Return the names that a call can see in a state."""
     build = _Builder(state, tool, args)
     mine = parameters.get(tool)
     for name, default in mine.defaults.items() if mine is not None else ():
@@ -203,7 +205,7 @@ class _Builder:
         for name, value in self.args.items():
             scope[f"args.{name}"] = value
             if is_thing(value):
-                scope.heard[f"args.{name}"] = self.state.has_heard(value)
+                scope.seen_earlier[f"args.{name}"] = self.state.has_seen(value)
             if isinstance(value, dict):
                 scope.update({f"args.{name}.{field}": item for field, item in value.items()})
             if isinstance(value, list):
@@ -222,7 +224,7 @@ class _Builder:
                     self.add_row(f"{elsewhere[0]}<args.{name}>", elsewhere[0], key, depth)
 
     def add_row(self, prefix: str, collection: str, key: JsonValue, depth: int) -> None:
-        """A record's fields, as far as they are known."""
+        """Add a record's known fields."""
         scope = self.scope
         scope.rows[prefix] = (collection, key)
         row = self.state.row(collection, key)
@@ -248,7 +250,7 @@ class _Builder:
         self._add_fields(prefix, collection, (), fields, depth, 2)
 
     def add_environment(self) -> None:
-        """The fields of the environment itself, as far as they are known."""
+        """Add the known fields of the environment itself."""
         for name in self.collections.environment.all():
             self.scope.rows[FIELD + name] = (ENVIRONMENT + name, "")
             row = self.state.row(ENVIRONMENT + name, "")
@@ -257,7 +259,7 @@ class _Builder:
         for path in self.collections.environment.written.get(self.tool, ()):
             name = FIELD + self.collections.environment.names[self.tool, path]
             value = self.scope.get(name)
-            for arg, given in self.args.items():  # limits are on what becomes of a figure
+            for arg, given in self.args.items():  # limits apply to the figure after the write
                 if is_number(value) and is_number(given):
                     self.scope[f"sum(args.{arg},{name})"] = value + given
                     self.scope[f"diff({name},args.{arg})"] = value - given
@@ -330,7 +332,7 @@ class _Builder:
             self.scope[f"sum({name}.{field})"] = sum(values)
 
     def add_rows_like_the_call(self) -> None:
-        """Records that have this call's arguments in fields of the same names: is there one already?"""
+        """Add records that already have this call's arguments in fields of the same names."""
         scope, state = self.scope, self.state
         for collection, fields in self.collections.fields.items():
             key_field = self.collections.key_fields[collection]
@@ -359,14 +361,14 @@ class _Builder:
                         scope.setdefault(f"{prefix}.first {field}={value}.{key_field}", key)
 
     def add_done(self) -> None:
-        """What was done before in the episode."""
+        """Add counts and arguments of earlier writes in this episode."""
         scope, state = self.scope, self.state
         scope.update({f"count({tool})": count for tool, count in state.count.items()})
         scope["done"] = (self.tool, value_key(dict(self.args))) in state.done
         scope.update({f"last.{tool}.{arg}": value for (tool, arg), value in state.last.items()})
 
     def add_items(self) -> None:
-        """Names for each element of the list arguments, and sums over them."""
+        """Add names for each element of the list arguments, and sums over them."""
         scope = self.scope
         lists = {name: value for name, value in self.args.items() if isinstance(value, list)}
         if not lists:
@@ -400,10 +402,10 @@ class _Builder:
                     self._add_difference(left, right, whole)
 
     def _add_difference(self, left: str, right: str, numbers: Mapping[str, list[float]]) -> None:
-        """Added up element by element, as code does: floats come out bit for bit."""
+        """Sum differences element by element, as code does, so that floats agree bit for bit."""
         total = 0.0
-        for one, other in zip(numbers[left], numbers[right], strict=True):
-            total += one - other
+        for left_number, right_number in zip(numbers[left], numbers[right], strict=True):
+            total += left_number - right_number
         self.scope[f"sumdiff({left},{right})"] = total
         self.scope[f"round2(sumdiff({left},{right}))"] = round(total, 2)
         if right < left:
@@ -422,12 +424,12 @@ class _Builder:
                 continue
             for name, records in record_lists:
                 for field in sorted(
-                    {key for one in records for key in _keys(one) if key.endswith(_ID_ENDINGS)}
+                    {key for record in records for key in _keys(record) if key.endswith(_ID_ENDINGS)}
                 ):
-                    hit = next((one for one in records if same(_field(one, field), value)), None)
+                    hit = next((record for record in records if same(_field(record, field), value)), None)
                     if hit is None:
                         continue
-                    names |= {f"item.{arg}[{name}.{field}].{key}": one for key, one in hit.items()}
+                    names |= {f"item.{arg}[{name}.{field}].{key}": item for key, item in hit.items()}
                     self._add_paired(names, lists, place, hit)
             target = self.collections.arg_refs.get((self.tool, arg))
             if target:
@@ -437,7 +439,7 @@ class _Builder:
     def _add_paired(
         self, names: dict[str, Any], lists: Mapping[str, list[Any]], place: int, record: Mapping[str, Any]
     ) -> None:
-        """The entries that the other list arguments' elements name in maps of records that this one names."""
+        """Add map entries: this element names the record, the other list arguments name the entries."""
         for field, value in record.items():
             for collection, key_field in self.collections.key_fields.items():
                 row = self.state.row(collection, value) if field == key_field and is_key(value) else None
@@ -452,7 +454,7 @@ class _Builder:
                             name = f"item.{arg}@{collection}.{path[-1]}"
                             names[f"{name}?"] = values[place] in entries
                             entry = entries.get(values[place])
-                            names |= {f"{name}.{key}": one for key, one in _items(entry)}
+                            names |= {f"{name}.{key}": item for key, item in _items(entry)}
 
     def _add_named(self, names: dict[str, Any], arg: str, target: str, value: JsonValue, place: int) -> None:
         row = self.state.row(target, value)
@@ -461,11 +463,11 @@ class _Builder:
         if isinstance(row, dict) or row is GONE or self.state.is_listed(target):
             names[f"{prefix}?"] = isinstance(row, dict)
         if isinstance(row, dict):
-            names |= {f"{prefix}.{key}": one for key, one in self.collections.flat(target, row, 1)}
+            names |= {f"{prefix}.{key}": item for key, item in self.collections.flat(target, row, 1)}
 
 
 def name_cost(name: str, field: str = "") -> float:
-    """How far-fetched a name is; less where it ends as the field is called."""
+    """Return the cost of a name: low for simple names, lower if its ending equals the field."""
     cost = 1.0 if name.startswith(("args.", "item.", "element", "old")) else 2.0
     cost += 3 * name.startswith("last.") + 0.5 * name.count(">") + 0.15 * name.count(".")
     cost += 0.3 * name.count("[") + 0.4 * name.count("(")
@@ -473,14 +475,14 @@ def name_cost(name: str, field: str = "") -> float:
 
 
 def ending(name: str) -> str:
-    """The field that a name ends in."""
+    """Return the last field in a name."""
     for sign in "[>(.":
         name = name.rsplit(sign, maxsplit=1)[-1] if sign != "." else name.rsplit(".", maxsplit=1)[-1]
     return name.rstrip(")]")
 
 
 def all_names(scopes: list[Scope]) -> Counter[str]:
-    """In how many scopes each name is known."""
+    """Count the scopes that have each name."""
     return Counter(name for scope in scopes for name in scope)
 
 

@@ -1,7 +1,7 @@
-"""The smallest program that explains some examples: pairs of a scope and what was said in it.
+"""The smallest program that explains some examples: pairs of a scope and the answer in it.
 
-Version spaces over names, and not search over code: a form is proposed by the first examples and dropped as
-soon as one contradicts it. Where several names fit equally well all are kept, and what they say counts only
+It is a version space over names, not a search over code: the first examples propose a form, and the first
+contradiction drops it. Where several names fit equally well, the program has all of them and answers only
 while they agree.
 """
 
@@ -50,9 +50,9 @@ from dreamgym_kit.dream.programs.values import (
     decimal_places,
     figure,
     has_digits,
+    is_known,
     is_number,
     is_scalar,
-    known,
     same,
     tokens,
     value_key,
@@ -74,7 +74,7 @@ Examples = Sequence[Example]
 def explain(
     examples: Examples, field: str = "", depth: int = 3, splits: int = 1, *, arithmetic: bool = True
 ) -> Program | None:
-    """A program for all examples, or None. `field`: where its value stands; `splits`: tests it may hold."""
+    """Return a program for all examples, or None. `field`: the value's field; `splits`: most tests."""
     if not examples:
         return None
     outs = [out for _, out in examples]
@@ -101,7 +101,7 @@ def explain(
         forms.append(lambda: _list(examples, field, depth))
     if splits and len(examples) >= 4:
         forms.append(lambda: _branch(examples, field, depth, splits))
-    return next((found for make in forms if (found := make()) is not None), None)
+    return next((program for make in forms if (program := make()) is not None), None)
 
 
 def _named_or_constant(examples: Examples, field: str, *, alike: bool) -> Program | None:
@@ -116,25 +116,29 @@ def _named_or_constant(examples: Examples, field: str, *, alike: bool) -> Progra
 
 
 def _or_else(examples: Examples, named: Get, field: str) -> Program:
-    """What is named where that is given, and else another name: an optional argument that sets a field."""
+    """Add an alternative for examples without the name: an optional argument that sets a field."""
     rest = [(scope, out) for scope, out in examples if named(scope) is UNKNOWN]
     other = direct(rest, field) if rest and named.names[0].startswith("args.") else None
     return named if other is None else If(Has(named.names[0]), Get(named.names[:1]), other)
 
 
 def direct(examples: Examples, field: str = "") -> Get | None:
-    """The names whose value is the output: most votes, none against."""
+    """Return the names whose value equals the output most often and contradicts it nowhere."""
     votes: Counter[str] = Counter()
     for scope, out in examples:
         votes.update(scope.names_of(out))
     good = sorted(
         (-count, name_cost(name, field), name)
         for name, count in votes.items()
-        if all(not known(scope.get(name, UNKNOWN)) or same(scope[name], out) for scope, out in examples)
+        if all(not is_known(scope.get(name, UNKNOWN)) or same(scope[name], out) for scope, out in examples)
     )
     solid = [(scope, out) for scope, out in examples if out is not None]
     if len(solid) < len(examples):  # None is everywhere: it may not choose a name
-        good = [one for one in good if sum(one[2] in scope for scope, _ in solid) >= 0.8 * len(solid)]
+        good = [
+            candidate
+            for candidate in good
+            if sum(candidate[2] in scope for scope, _ in solid) >= 0.8 * len(solid)
+        ]
     if not good or -good[0][0] < 0.5 * len(examples):
         return None
     first = good[0]
@@ -150,7 +154,7 @@ def direct(examples: Examples, field: str = "") -> Get | None:
 
 
 def _constant(examples: Examples, named: Get | None, field: str) -> Program | None:
-    """All examples say the same: is it always so, or did an argument say it each time?"""
+    """Explain equal outputs: by a constant, or by an argument that had this value each time."""
     first, out = examples[0]
     if len(examples) == 1 and named is not None and is_scalar(out):
         return named
@@ -174,7 +178,7 @@ def _constant(examples: Examples, named: Get | None, field: str) -> Program | No
 
 
 def _argument(examples: Examples, out: str, field: str) -> Get | None:
-    """The argument that says this text in all examples."""
+    """Return the argument whose value is this text in all examples."""
     names = [
         name
         for name in examples[0][0]
@@ -186,7 +190,7 @@ def _argument(examples: Examples, out: str, field: str) -> Get | None:
 
 
 def _with_numbers(examples: Examples, out: JsonValue) -> Text | None:
-    """One text in all examples that holds a number that the call named each time."""
+    """Explain one text in all examples that contains a number from the call."""
     if not isinstance(out, str) or len(examples) < 2:
         return None
     parts = _fixed([scope for scope, _ in examples], out)
@@ -196,7 +200,7 @@ def _with_numbers(examples: Examples, out: JsonValue) -> Text | None:
 
 
 def _echo(examples: Examples, out: str) -> Text | None:
-    """One text in all examples that holds an argument: it is said with the argument in it."""
+    """Explain one text in all examples by a text with the argument that it contains."""
     first = examples[0][0]
     names = [
         name
@@ -210,7 +214,7 @@ def _echo(examples: Examples, out: str) -> Text | None:
     ]
     if not names:
         return None
-    name = max(names, key=lambda one: len(first[one]))
+    name = max(names, key=lambda arg: len(first[arg]))
     head, _, tail = out.partition(first[name])
     scopes = [scope for scope, _ in examples]
     return Text((*_fixed(scopes, head), Get((name,)), *_fixed(scopes, tail)))
@@ -233,19 +237,23 @@ def _fixed(scopes: Sequence[Scope], text: str) -> list[str | Program]:
 
 
 def _by_function(examples: Examples, function: str, field: str) -> Apply | None:
-    """A function of one name."""
+    """Explain values as a function of one name."""
     apply, good = FUNCTIONS[function], []
     scope, out = examples[0]
     for name, value in scope.items():
-        if not known(value):
+        if not is_known(value):
             continue
         of_text = isinstance(value, str) and isinstance(out, str) and len(value) == len(out)
         if function in ("lower", "upper") and not of_text:
             continue
         if not same(apply(value), out):
             continue
-        told = [(apply(one[name]), wanted) for one, wanted in examples if known(one.get(name, UNKNOWN))]
-        if len(told) >= 0.6 * len(examples) and all(same(got, wanted) for got, wanted in told):
+        results = [
+            (apply(example_scope[name]), wanted)
+            for example_scope, wanted in examples
+            if is_known(example_scope.get(name, UNKNOWN))
+        ]
+        if len(results) >= 0.6 * len(examples) and all(same(got, wanted) for got, wanted in results):
             good.append((name_cost(name, field), name))
     return Apply(function, Get((min(good)[1],))) if good else None
 
@@ -255,14 +263,14 @@ def _close(left: float, right: float) -> bool:
 
 
 def _numeric(examples: Examples) -> Program | None:
-    """Sums, differences and products of two names; a line through one; a sum of other fields."""
+    """Explain numbers by arithmetic on two names, a linear function of one, or a weighted sum of siblings."""
     if len({value_key(out) for _, out in examples}) < 2:
         return None
     return _step(examples) or _two_numbers(examples) or _line(examples) or _weighted_sum(examples)
 
 
 def _decimal_text(examples: Examples) -> Decimals | None:
-    """A number that is worked out and written with a fixed number of decimals."""
+    """Explain texts as a computed number with a fixed number of decimals."""
     places = {decimal_places(out) for _, out in examples}
     numbers = [(scope, number) for scope, out in examples if (number := figure(out)) is not None]
     some = places.pop() if len(places) == 1 else None
@@ -274,7 +282,7 @@ def _decimal_text(examples: Examples) -> Decimals | None:
 
 
 def _step(examples: Examples) -> Program | None:
-    """A counter that goes up or down by one or two."""
+    """Explain a counter that changes by one or two."""
     for name, _ in examples[0][0].numbers():
         if not name.startswith("old"):
             continue
@@ -290,7 +298,7 @@ def _two_numbers(examples: Examples) -> Program | None:
     atoms: list[tuple[Program, float, float]] = [
         (Get((name,)), value, name_cost(name)) for name, value in scope.numbers()
     ]
-    factors = [one for one in scope.numbers() if one[0].startswith(("args.", "item.", "element."))][:6]
+    factors = [entry for entry in scope.numbers() if entry[0].startswith(("args.", "item.", "element."))][:6]
     products: list[tuple[Program, float, float]] = [
         (
             Arithmetic("*", Get((name,)), Get((other,))),
@@ -309,28 +317,28 @@ def _two_numbers(examples: Examples) -> Program | None:
         for op, operate in OPERATIONS.items():
             if op == "*" and not both_plain:
                 continue
-            if op != "-" and repr(left) > repr(right):  # the other order says the same
+            if op != "-" and repr(left) > repr(right):  # the other order is equal
                 continue
             if _close(operate(x, y), out):
                 proposed.append((far + further, op, left, right))
-    proposed.sort(key=lambda one: one[0])
+    proposed.sort(key=lambda candidate: candidate[0])
     best: tuple[float, Program] | None = None
     for far, op, left, right in proposed[:400]:
         form = Arithmetic(op, left, right)
-        told = _agreed(form, examples)
-        if told is None or told < max(2, 0.6 * len(examples)):
+        agreed = _agreed(form, examples)
+        if agreed is None or agreed < max(2, 0.6 * len(examples)):
             continue
-        if best is None or far - 0.1 * told < best[0]:
-            best = (far - 0.1 * told, form)
+        if best is None or far - 0.1 * agreed < best[0]:
+            best = (far - 0.1 * agreed, form)
     if best is None:
         return None
-    got = [(best[1](one), wanted) for one, wanted in examples]
+    got = [(best[1](example_scope), wanted) for example_scope, wanted in examples]
     exact = all(value is UNKNOWN or abs(value - wanted) <= 1e-9 for value, wanted in got)
     return best[1] if exact else Apply("round2", best[1])
 
 
 def _agreed(form: Program, examples: Examples) -> int | None:
-    """How many examples a number agrees with; None where it contradicts one."""
+    """Count the examples that a number program explains; None where it contradicts one."""
     agreed = 0
     for scope, out in examples:
         value = form(scope)
@@ -385,33 +393,33 @@ def _whole(examples: Examples) -> bool:
 
 
 def _case(examples: Examples) -> Switch | None:
-    """A constant for each of a few values of one name."""
+    """Explain outputs as a constant for each of a few values of one name."""
     best: tuple[tuple[int, float], str, dict[Any, tuple[JsonValue, JsonValue]]] | None = None
     for name in sorted({name for scope, _ in examples for name in scope}):
-        said: dict[Any, tuple[JsonValue, JsonValue]] = {}
+        cases: dict[Any, tuple[JsonValue, JsonValue]] = {}
         hits = 0
         for scope, out in examples:
             value = scope.get(name, UNKNOWN)
-            if not known(value) or not is_scalar(value) or isinstance(value, float):
+            if not is_known(value) or not is_scalar(value) or isinstance(value, float):
                 continue
             key = value_key(value)
             if (isinstance(value, str) and is_id_text(value)) or (
-                key in said and not same(said[key][1], out)
+                key in cases and not same(cases[key][1], out)
             ):
                 hits = -1
                 break
-            said[key] = (value, out)
+            cases[key] = (value, out)
             hits += 1
-        if hits < 0.9 * len(examples) or not 2 <= len(said) <= 8 or hits < 3 * len(said):
+        if hits < 0.9 * len(examples) or not 2 <= len(cases) <= 8 or hits < 3 * len(cases):
             continue
-        far = (len(said), name_cost(name))
+        far = (len(cases), name_cost(name))
         if best is None or far < best[0]:
-            best = (far, name, said)
+            best = (far, name, cases)
     return Switch(best[1], tuple(best[2].values())) if best else None
 
 
 def _text(examples: Examples) -> Text | None:
-    """Fixed text with named values in the holes."""
+    """Explain texts as fixed text with named values in between."""
     shown = [_with_marks(scope, out) for scope, out in examples]
     if len({len(parts) for parts in shown}) != 1 or len(shown[0]) > _MAX_TOKENS:
         return None
@@ -457,7 +465,7 @@ def _tied(scopes: Sequence[Scope], token: str) -> Program | None:
 
 
 def _with_marks(scope: Scope, text: str) -> list[str]:
-    """The tokens of a text, in which each argument is one."""
+    """Split a text into tokens; each argument in it is one token."""
     marks: dict[str, str] = {}
     for name, value in scope.items():
         if (
@@ -469,10 +477,10 @@ def _with_marks(scope: Scope, text: str) -> list[str]:
             mark = chr(0xE000 + len(marks))
             text = text.replace(value, mark)
             marks[mark] = value
-    found: list[str] = []
+    parts: list[str] = []
     for part in re.findall(f"[{_MARKS}]|[^{_MARKS}]+", text):
-        found += [marks[part]] if part in marks else tokens(part)
-    return found
+        parts += [marks[part]] if part in marks else tokens(part)
+    return parts
 
 
 def _is_argument(scope: Scope, text: str) -> bool:
@@ -490,11 +498,11 @@ def _record(examples: Examples, depth: int, splits: int) -> Program | None:
     updated = _updated(examples, depth, splits)
     if updated is not None and all(isinstance(updated.base(scope), dict) for scope, _ in examples):
         return updated
-    return _composed(examples, depth, splits) or updated  # the first says more than some examples do
+    return _composed(examples, depth, splits) or updated  # an update may have more fields than some examples
 
 
 def _updated(examples: Examples, depth: int, splits: int) -> Update | None:
-    """A record that is known, with some fields changed."""
+    """Explain records as a known record with some fields changed."""
     base = _nearest(examples)
     if base is None:
         return None
@@ -529,7 +537,7 @@ def _updated(examples: Examples, depth: int, splits: int) -> Update | None:
 
 
 def _keys_vary(examples: Examples, base: str, changed: Collection[str], removed: Collection[str]) -> bool:
-    """Whether these are ids rather than names of fields: most records have others."""
+    """Whether the changed keys are ids and not names of fields: most records have other keys."""
 
     def often(count: int) -> bool:
         return 2 * count >= len(examples)
@@ -547,7 +555,7 @@ def _keys_vary(examples: Examples, base: str, changed: Collection[str], removed:
 
 
 def _composed(examples: Examples, depth: int, splits: int) -> MakeRecord | None:
-    """A record made field by field."""
+    """Explain a record field by field."""
     counts = Counter(name for _, out in examples for name in out)
     if len(counts) > _MAX_FIELDS:
         return None
@@ -572,12 +580,12 @@ def _composed(examples: Examples, depth: int, splits: int) -> MakeRecord | None:
         ]
         if not tells or count < 3:
             return None
-        optional[name] = (form, (min(tells, key=lambda one: (name_cost(one, name), one)),))
+        optional[name] = (form, (min(tells, key=lambda other: (name_cost(other, name), other)),))
     return MakeRecord(fields, optional)
 
 
 def _nearest(examples: Examples) -> str | None:
-    """The record in scope that most of the output's fields repeat."""
+    """Return the name of the record in scope that shares most fields with the output."""
     votes: dict[str, float] = {}
     for scope, out in examples:
         for name, value in scope.items():
@@ -590,7 +598,7 @@ def _nearest(examples: Examples) -> str | None:
 
 
 def _seen_once(pairs: Examples) -> Program | None:
-    """One sight of a change is enough where uneven figures add up: 62.0 + 2674.4 = 2736.4."""
+    """Explain a change that was seen once, if uneven figures add up: 62.0 + 2674.4 = 2736.4."""
     scope, out = pairs[0]
     old, new, places = figure(scope.get("old")), figure(out), decimal_places(out)
     if old is None or new is None:
@@ -611,7 +619,7 @@ def _seen_once(pairs: Examples) -> Program | None:
 
 
 def edited_map(pairs: Examples, field: str, depth: int) -> UpdateKey | None:
-    """`old` is a map of records, and the one under a key that is known has changed."""
+    """Explain a change of one entry of the map `old`, under a key that a name gives."""
     keys: list[str | None] = []
     for scope, out in pairs:
         old = scope.get("old", UNKNOWN)
@@ -637,9 +645,9 @@ def _list(examples: Examples, field: str, depth: int) -> Program | None:
     for base in _lists_in(examples, field):
         of_base = [(scope, out) for scope, out in examples if isinstance(scope.get(base), list)]
         if len(of_base) >= 0.6 * len(examples):
-            found = _from_list(of_base, base, field, depth)
-            if found is not None:
-                return found
+            program = _from_list(of_base, base, field, depth)
+            if program is not None:
+                return program
     per_item = _for_each_item(examples, field, depth)
     if per_item is not None and any(out for _, out in examples):
         return per_item
@@ -648,7 +656,7 @@ def _list(examples: Examples, field: str, depth: int) -> Program | None:
 
 
 def _from_list(examples: Examples, base: str, field: str, depth: int) -> Program | None:
-    """A list that is known: longer, shorter, with elements rewritten, or one value for each element."""
+    """Explain a list by a known one: extended, shortened, with edited elements, or mapped."""
     olds = [scope[base] for scope, _ in examples]
     pairs = list(zip(olds, examples, strict=True))
     if all(len(out) >= len(old) and all(map(same, old, out)) for old, (_, out) in pairs):
@@ -669,9 +677,9 @@ def _from_list(examples: Examples, base: str, field: str, depth: int) -> Program
                 return edited
         each = explain(
             [
-                (scope.child(element_names(item)), one)
+                (scope.child(element_names(item)), out_item)
                 for old, (scope, out) in pairs
-                for item, one in zip(old, out, strict=True)
+                for item, out_item in zip(old, out, strict=True)
             ][:_MAX_ELEMENTS],
             field,
             depth - 1,
@@ -698,7 +706,7 @@ def _lists_in(examples: Examples, field: str = "") -> list[str]:
 
 
 def _tail(tails: Examples, base: str, field: str, depth: int) -> Program | None:
-    """What was put behind a list."""
+    """Explain the elements appended to a list."""
     if len({len(tail) for _, tail in tails}) == 1:
         fixed = _fixed_list(tails, field, depth)
         if fixed is not None:
@@ -707,9 +715,9 @@ def _tail(tails: Examples, base: str, field: str, depth: int) -> Program | None:
         if all(isinstance(scope.get(name), list) and len(scope[name]) == len(tail) for scope, tail in tails):
             each = explain(
                 [
-                    (scope.child(element_names(item)), one)
+                    (scope.child(element_names(item)), out_item)
                     for scope, tail in tails
-                    for item, one in zip(scope[name], tail, strict=True)
+                    for item, out_item in zip(scope[name], tail, strict=True)
                 ][:_MAX_ELEMENTS],
                 field,
                 depth - 1,
@@ -732,14 +740,14 @@ def _fixed_list(examples: Examples, field: str, depth: int) -> ListOf | None:
 
 
 def _for_each_item(examples: Examples, field: str, depth: int) -> MapItems | None:
-    """One value for each element of the list arguments."""
+    """Explain a list as one value for each element of the list arguments."""
     if any(len(out) != len(scope.items_of_args) for scope, out in examples):
         return None
     each = explain(
         [
-            (scope.child(item), one)
+            (scope.child(item), out_item)
             for scope, out in examples
-            for item, one in zip(scope.items_of_args, out, strict=True)
+            for item, out_item in zip(scope.items_of_args, out, strict=True)
         ][:_MAX_ELEMENTS],
         field,
         depth - 1,
@@ -751,8 +759,8 @@ def _for_each_item(examples: Examples, field: str, depth: int) -> MapItems | Non
 def _dropped(examples: Examples, base: str) -> Drop | None:
     lost = []
     for scope, out in examples:
-        kept = set(map(value_key, out))
-        lost.append([item for item in scope[base] if value_key(item) not in kept])
+        remaining = set(map(value_key, out))
+        lost.append([item for item in scope[base] if value_key(item) not in remaining])
     if not any(lost):
         return None
     records = [item for scope, _ in examples for item in scope[base] if isinstance(item, dict)]
@@ -761,12 +769,12 @@ def _dropped(examples: Examples, base: str) -> Drop | None:
             continue
         if field is not None and any(field not in item for items in lost for item in items):
             continue
-        one = [
+        pairs = [
             (scope, items[0] if field is None else items[0][field])
             for (scope, _), items in zip(examples, lost, strict=True)
             if len(items) == 1
         ]
-        selector = direct(one) if one else None
+        selector = direct(pairs) if pairs else None
         if selector is not None:
             form = Drop(Get((base,)), field, selector)
             if _fits(form, examples):
@@ -775,7 +783,7 @@ def _dropped(examples: Examples, base: str) -> Drop | None:
 
 
 def _edited_items(examples: Examples, base: str, depth: int) -> EditItems | None:
-    """Elements that the elements of a list argument name are rewritten."""
+    """Explain a list in which the elements named by a list argument are edited."""
     names = {
         name for scope, _ in examples for item in scope.items_of_args for name in item if name.count(".") == 1
     }
@@ -792,66 +800,73 @@ def _edited_items(examples: Examples, base: str, depth: int) -> EditItems | None
 
 
 def _rewritten(examples: Examples, base: str, field: str, name: str) -> list[Example] | None:
-    """Each element that a list argument names, before and after; None where others changed as well."""
+    """Pair the elements that a list argument names, before and after; None if others changed too."""
     pairs: list[Example] = []
     for scope, out in examples:
         old = scope[base]
         changed = {
-            place for place, (item, one) in enumerate(zip(old, out, strict=True)) if not same(item, one)
+            place
+            for place, (item, out_item) in enumerate(zip(old, out, strict=True))
+            if not same(item, out_item)
         }
-        found: set[int] = set()
+        matched: set[int] = set()
         for item in scope.items_of_args:
             wanted = item.get(name, UNKNOWN)
             hit = next(
                 (
                     place
-                    for place, one in enumerate(old)
-                    if place not in found and isinstance(one, dict) and same(one.get(field, UNKNOWN), wanted)
+                    for place, element in enumerate(old)
+                    if place not in matched
+                    and isinstance(element, dict)
+                    and same(element.get(field, UNKNOWN), wanted)
                 ),
                 None,
             )
             if hit is None:
                 return None
-            found.add(hit)
+            matched.add(hit)
             pairs.append((scope.child({**item, **element_names(old[hit])}), out[hit]))
-        if not changed <= found:
+        if not changed <= matched:
             return None
     return pairs
 
 
 def _fits(form: Program, examples: Examples) -> bool:
-    told = [(value, out) for scope, out in examples if (value := form(scope)) is not UNKNOWN]
-    return len(told) >= max(1, 0.5 * len(examples)) and all(same(value, out) for value, out in told)
+    results = [(value, out) for scope, out in examples if (value := form(scope)) is not UNKNOWN]
+    return len(results) >= max(1, 0.5 * len(examples)) and all(same(value, out) for value, out in results)
 
 
 def _branch(examples: Examples, field: str, depth: int, splits: int) -> If | None:
-    """Two programs, and the test that tells which."""
+    """Return two programs and the test that chooses between them."""
     best: tuple[float, Any, list[Any]] | None = None
     scopes = [scope for scope, _ in examples]
     ways = list(_ways_to_part(examples))[:4]
     wanted, given = [labels for labels, _ in ways], [Has(name) for _, name in ways if name]
-    for condition, told in candidates(scopes, 120) if wanted else ():
-        if UNKNOWN in told:
+    for condition, truths in candidates(scopes, 120) if wanted else ():
+        if UNKNOWN in truths:
             continue
-        turned = [not truth for truth in told]
-        tells = any(told == labels or turned == labels for labels in wanted)
+        turned = [not truth for truth in truths]
+        tells = any(truths == labels or turned == labels for labels in wanted)
         far = cost(condition) - (condition in given)
         if tells and (best is None or far < best[0]):
-            best = (far, condition, told)
+            best = (far, condition, truths)
     if best is None:
         return None
-    _, condition, told = best
+    _, condition, truths = best
     then = explain(
-        [one for one, truth in zip(examples, told, strict=True) if truth], field, depth, splits - 1
+        [example for example, truth in zip(examples, truths, strict=True) if truth], field, depth, splits - 1
     )
     otherwise = explain(
-        [one for one, truth in zip(examples, told, strict=True) if not truth], field, depth, splits - 1
+        [example for example, truth in zip(examples, truths, strict=True) if not truth],
+        field,
+        depth,
+        splits - 1,
     )
     return If(condition, then, otherwise) if then and otherwise else None
 
 
 def _ways_to_part(examples: Examples) -> Iterator[tuple[list[bool], str]]:
-    """The most frequent output and the rest; None and the rest; what one name explains, and the rest."""
+    """Yield splits of the examples: by the most frequent output, by None, by what one name explains."""
     keys = [value_key(out) for _, out in examples]
     first, count = Counter(keys).most_common(1)[0]
     if 2 <= count < len(examples):
@@ -870,7 +885,7 @@ def _ways_to_part(examples: Examples) -> Iterator[tuple[list[bool], str]]:
 
 
 def record_with_gaps(examples: Examples, *, writes: bool) -> Fields | None:
-    """Field by field: ids and times that nothing explains are made up, figures may rest on other fields."""
+    """Explain a record field by field; unexplained ids and times are made up."""
     counts = Counter(name for _, out in examples for name in out)
     if any(count < len(examples) for count in counts.values()):
         return None
@@ -885,8 +900,10 @@ def record_with_gaps(examples: Examples, *, writes: bool) -> Fields | None:
             forms[name] = _gap(pairs, name, turn, writes=writes) or Open()
         if not any(isinstance(form, Open) for form in forms.values()):
             break
-        told = [name for name, form in forms.items() if not isinstance(form, (Open, MadeUp))]
-        scopes = [scope.child(sibling_names({name: out[name] for name in told})) for scope, out in examples]
+        explained = [name for name, form in forms.items() if not isinstance(form, (Open, MadeUp))]
+        scopes = [
+            scope.child(sibling_names({name: out[name] for name in explained})) for scope, out in examples
+        ]
     return Fields(tuple(forms.items()))
 
 

@@ -38,31 +38,31 @@ from dreamgym_kit.dream.programs.values import (
     ValueKey,
     figure,
     has_digits,
+    is_known,
     is_scalar,
     is_thing,
-    known,
     value_key,
 )
 from dreamgym_kit.serialization import JsonValue
 
 
 class TreeLeaf(Struct, frozen=True, tag=True):
-    """What was seen where all tests led here: (label, how often), the most frequent first."""
+    """The recorded labels of this leaf: (label, count), the most frequent first."""
 
     counts: tuple[tuple[Any, int], ...]
 
 
 class TreeNode(Struct, frozen=True, tag=True):
-    """A test, and where its truth leads."""
+    """A test, with a subtree for each truth value."""
 
     condition: Condition
     yes: "Tree | None"
     no: "Tree | None"
     unknown: "Tree | None"
 
-    def branch(self, told: Truth) -> "Tree | None":
-        """The subtree for a truth."""
-        return self.yes if told is True else self.no if told is False else self.unknown
+    def branch(self, truth: Truth) -> "Tree | None":
+        """Return the subtree for a truth value."""
+        return self.yes if truth is True else self.no if truth is False else self.unknown
 
 
 Tree = TreeLeaf | TreeNode
@@ -76,28 +76,28 @@ _MAX_CONDITIONS = 400
 def grow(
     scopes: Sequence[Scope], labels: Sequence[Any], depth: int = 6, limits: Sequence[float] = ()
 ) -> Tree:
-    """The decision tree of labelled scopes; `limits` are figures that the tool's own texts name."""
+    """Return a decision tree for labelled scopes; `limits` are numbers in the tool's own texts."""
     count = Counter(labels)
     leaf = TreeLeaf(tuple(count.most_common()))
     if len(count) == 1 or depth == 0 or len(scopes) < 2:
         return leaf
     whole, best, best_score = _impurity(count), None, 0.0
-    for condition, told in candidates(scopes, limits=limits):
+    for condition, truths in candidates(scopes, limits=limits):
         parts: dict[str, Counter[Any]] = {"yes": Counter(), "no": Counter(), "unknown": Counter()}
-        for truth, label in zip(told, labels, strict=True):
+        for truth, label in zip(truths, labels, strict=True):
             parts["yes" if truth is True else "no" if truth is False else "unknown"][label] += 1
         if not parts["yes"] or not (parts["no"] or parts["unknown"]):
             continue
         gain = whole - sum(map(_impurity, parts.values()))
         score = gain - _COST * cost(condition) - _COST_OF_UNKNOWN * parts["unknown"].total()
         if best is None or score > best_score + 1e-9:
-            best, best_score = (condition, told), score
+            best, best_score = (condition, truths), score
     if best is None or best_score <= _MIN_GAIN:
         return leaf
-    condition, told = best
+    condition, truths = best
 
     def part(wanted: Truth) -> Tree | None:
-        some = [place for place, truth in enumerate(told) if truth is wanted]
+        some = [place for place, truth in enumerate(truths) if truth is wanted]
         if not some:
             return None
         return grow([scopes[place] for place in some], [labels[place] for place in some], depth - 1, limits)
@@ -106,39 +106,39 @@ def grow(
 
 
 def leaf_of(tree: Tree | None, scope: Scope) -> TreeLeaf | None:
-    """Where a scope leads."""
+    """Return the leaf for a scope; None where no example led there."""
     while isinstance(tree, TreeNode):
         tree = tree.branch(tree.condition(scope))
     return tree
 
 
 def has_grounds(tree: Tree | None, scope: Scope) -> bool:
-    """Whether something known leads to the leaf, and not merely that a thing was never heard of."""
+    """Whether a known value leads to the leaf, and not only that a thing is unknown."""
     while isinstance(tree, TreeNode):
-        told = tree.condition(scope)
-        if told is not UNKNOWN and _is_ground(tree.condition, told, scope):
+        truth = tree.condition(scope)
+        if truth is not UNKNOWN and _is_ground(tree.condition, truth, scope):
             return True
-        tree = tree.branch(told)
+        tree = tree.branch(truth)
     return False
 
 
-def _is_ground(condition: Condition, told: bool, scope: Scope) -> bool:
+def _is_ground(condition: Condition, truth: bool, scope: Scope) -> bool:
     text = repr(condition)
     of_row = "<args." in text or "<item." in text or any(f"{prefix}?" in text for prefix in scope.rows)
     if isinstance(condition, Is):
         name = condition.name
-        return of_row or name.startswith(("view:", FIELD)) or (told and name.startswith("args."))
+        return of_row or name.startswith(("view:", FIELD)) or (truth and name.startswith("args."))
     if isinstance(condition, Less):
         return "args." in text or of_row or not isinstance(condition.left, str)
     if isinstance(condition, (Same, CountedIn, In, EachItem)):
         return of_row
     if isinstance(condition, Has):
-        return of_row and not told and scope.get(condition.name.rstrip("?") + "?") is False
+        return of_row and not truth and scope.get(condition.name.rstrip("?") + "?") is False
     return isinstance(condition, OfKind)
 
 
 def cost(condition: Condition) -> float:
-    """How far-fetched a test is."""
+    """Return the cost of a test: complex tests and long names cost more."""
     base = {Is: 1.0, OfKind: 0.8, Has: 1.5, Same: 1.5, In: 1.5, CountedIn: 1.6, Less: 2.0, EachItem: 2.0}
     text = ",".join(map(str, _parts(condition)))
     far = 0.8 * ("last." in text) + 0.5 * ("count(" in text) + 1.0 * ("next." in text)
@@ -149,11 +149,11 @@ def cost(condition: Condition) -> float:
 def candidates(
     scopes: Sequence[Scope], most: int = _MAX_CONDITIONS, limits: Sequence[float] = ()
 ) -> Iterator[tuple[Condition, list[Truth]]]:
-    """The tests that are worth a try, each with its truth in each scope."""
+    """Yield the tests that divide these scopes, each with its truth value in each scope."""
     for condition in _thinkable(scopes, most, limits):
-        told = [condition(scope) for scope in scopes]
-        if True in told and (False in told or UNKNOWN in told):
-            yield condition, told
+        truths = [condition(scope) for scope in scopes]
+        if True in truths and (False in truths or UNKNOWN in truths):
+            yield condition, truths
 
 
 def _thinkable(scopes: Sequence[Scope], most: int, limits: Sequence[float]) -> Iterator[Condition]:
@@ -224,11 +224,11 @@ def _of_arguments(scopes: Sequence[Scope], names: Counter[str], most: int) -> It
 
 
 def _of_argument(arg: str, name: str, scopes: Sequence[Scope]) -> Iterator[Condition]:
-    """How an argument and another name may be related."""
+    """Yield tests that relate an argument to another name."""
     kinds = {type(scope.get(arg)) for scope in scopes}
     of_keys, of_lists = bool(kinds & {str, int}), list in kinds
-    values = (scope[name] for scope in scopes if known(scope.get(name, UNKNOWN)))
-    value = next((one for one in values if one is not None), None)
+    values = (scope[name] for scope in scopes if is_known(scope.get(name, UNKNOWN)))
+    value = next((value for value in values if value is not None), None)
     of_records = isinstance(value, list) and bool(value) and isinstance(value[0], dict)
     if isinstance(value, (list, dict)):
         if of_keys or (of_lists and not of_records):
@@ -269,14 +269,14 @@ _FEW_VALUES = ("status", "state", "kind", "type", "source")
 
 
 def laws(scopes: Sequence[Scope], least: int = 4) -> tuple[Condition, ...]:
-    """What held in all calls that went well, and could have been otherwise."""
+    """Return the conditions that held in all successful calls and might have failed."""
     return tuple(_laws(scopes, all_names(list(scopes)), least))
 
 
 def _laws(scopes: Sequence[Scope], names: Counter[str], least: int) -> Iterator[Condition]:
     def always(condition: Condition) -> bool:
-        told = [condition(scope) for scope in scopes]
-        return told.count(True) >= max(least, 0.3 * len(scopes)) and False not in told
+        truths = [condition(scope) for scope in scopes]
+        return truths.count(True) >= max(least, 0.3 * len(scopes)) and False not in truths
 
     often = {name: count for name, count in names.items() if count >= least}
     yield from filter(always, [Is(name, True) for name in often if name.endswith(">?")])
@@ -304,7 +304,7 @@ def _laws(scopes: Sequence[Scope], names: Counter[str], least: int) -> Iterator[
 def _item_laws(
     scopes: Sequence[Scope], always: Callable[[Condition], bool], least: int
 ) -> Iterator[Condition]:
-    """What held of each element of the list arguments."""
+    """Yield conditions that held for each element of the list arguments."""
     values: dict[str, dict[ValueKey, Any]] = {}
     for scope in scopes:
         for item in scope.items_of_args:
@@ -315,13 +315,13 @@ def _item_laws(
     yield from filter(always, [EachItem(Is(name, *values[name].values())) for name in flags])
     plain = [name for name in values if name.count(".") == 1 and "@" not in name]
     for left, right in itertools.combinations(plain, 2):
-        told = [Same(left, right)(scope.child(item)) for scope in scopes for item in scope.items_of_args]
-        if told.count(False) >= least and True not in told:
+        truths = [Same(left, right)(scope.child(item)) for scope in scopes for item in scope.items_of_args]
+        if truths.count(False) >= least and True not in truths:
             yield NoItem(Same(left, right))
 
 
 def _value_laws(name: str, count: int, scopes: Sequence[Scope], least: int) -> Iterator[Condition]:
-    """What one name's values have in common."""
+    """Yield conditions on the values of one name."""
     there = [scope[name] for scope in scopes if name in scope]
     plain = [value for value in there if is_scalar(value)]
     counts = Counter(map(value_key, plain))
@@ -347,7 +347,7 @@ def _value_laws(name: str, count: int, scopes: Sequence[Scope], least: int) -> I
         if len(counts) >= 5 and all(isinstance(value, str) and is_thing(value) for value in there):
             yield from _text_laws(name, list(values.values()))
     if "<args." not in name or name.count(">") != 1 or _is_of_one_record(name, scopes):
-        return  # it is of the very record that an argument names
+        return  # only fields of the record that an argument names
     if len(counts) == 1 and count >= max(least, 0.5 * total) and kinds <= {"s", "b"} and ending(name) != "ok":
         yield Is(name, next(iter(values.values())))
     often = count >= max(4 * len(counts), 0.5 * total)
@@ -356,7 +356,7 @@ def _value_laws(name: str, count: int, scopes: Sequence[Scope], least: int) -> I
 
 
 def _is_of_one_record(name: str, scopes: Sequence[Scope]) -> bool:
-    """Whether all calls name one record: they tell no more of it than a single call does."""
+    """Whether all calls name the same record, so that they show no more than a single call."""
     prefix = name.partition(">")[0] + ">"
     return len({value_key(scope.rows[prefix][1]) for scope in scopes if prefix in scope.rows}) == 1
 
@@ -390,7 +390,7 @@ def _list_laws(arg: str, name: str, scopes: Sequence[Scope]) -> Iterator[Conditi
 
 
 def _is_bound(low: str, high: str, scopes: Sequence[Scope], least: int, near: float) -> bool:
-    """Whether one number never was above another, and came near enough to it to tell."""
+    """Whether one number never exceeded another, and came close enough for this to be no accident."""
     pairs = [
         (left, right)
         for scope in scopes
@@ -409,7 +409,7 @@ def _is_key_of_another(arg: str, name: str) -> bool:
 def _agreements(
     arg: str, names: Counter[str], scopes: Sequence[Scope], least: int = 4
 ) -> Iterator[Condition]:
-    """Never, or always, what a field says; or always, but for one kind."""
+    """Yield laws on an argument and a field: never equal, always equal, or equal but for one kind of call."""
     given = {scope[arg] for scope in scopes if isinstance(scope.get(arg), str)}
     if len(given) < 3:
         return
@@ -419,14 +419,14 @@ def _agreements(
         values = {scope[name] for scope in scopes if isinstance(scope.get(name), str)}
         if len(values) < 3:
             continue
-        told = [Same(arg, name)(scope) for scope in scopes]
-        if told.count(False) >= 3 and True not in told and _look_alike(given, values):
+        truths = [Same(arg, name)(scope) for scope in scopes]
+        if truths.count(False) >= 3 and True not in truths and _look_alike(given, values):
             yield Differ(arg, name)
-        elif told.count(True) >= max(least, 0.8 * len(told)) and False not in told:
+        elif truths.count(True) >= max(least, 0.8 * len(truths)) and False not in truths:
             if f"<{arg}>" not in name and not _is_key_of_another(arg, name):
                 yield Same(arg, name)
-        elif told.count(True) >= max(3, 0.4 * len(told)) and False in told:
-            odd = [scope for scope, truth in zip(scopes, told, strict=True) if truth is False]
+        elif truths.count(True) >= max(3, 0.4 * len(truths)) and False in truths:
+            odd = [scope for scope, truth in zip(scopes, truths, strict=True) if truth is False]
             excuses = _common_texts(odd, f"<{arg}>")
             if excuses and len(odd) >= 2:
                 yield SameOr(arg, name, excuses)
@@ -446,6 +446,8 @@ def _common_texts(scopes: Sequence[Scope], of: str) -> tuple[tuple[str, JsonValu
 
 def _look_alike(left: set[str], right: set[str]) -> bool:
     def shapes(texts: set[str]) -> set[str]:
-        return {"".join("#" if one.isdigit() else one for one in text)[:30] for text in texts}
+        return {
+            "".join("#" if character.isdigit() else character for character in text)[:30] for text in texts
+        }
 
     return bool(shapes(left) & shapes(right))

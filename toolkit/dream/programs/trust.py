@@ -1,4 +1,4 @@
-"""How far each kind of answer can be trusted: by what it said of recordings that it was not mined from."""
+"""Confidence of each kind of answer, measured on recordings that the programs were not mined from."""
 
 import copy
 import itertools
@@ -16,7 +16,7 @@ _FOLDS = 3
 _MIN_WORLDS = 6  # from which on whole worlds are held out as well
 _WORLD_FOLDS = 2
 MININGS = _FOLDS + _WORLD_FOLDS
-"""How often `measure` mines at most."""
+"""Maximum number of minings in `measure`."""
 _Z = 0.84  # one-sided: four of five bounds hold
 _Z_SURE = 1.64  # one-sided: 95 of 100 bounds hold
 _SURE = 0.8  # confidence that only such a bound gives: few answers, all right, are no proof
@@ -24,11 +24,11 @@ NEAR = 0.5
 """Z-score for shares that are not a measured exactness: one-sided, 70% of such bounds hold."""
 _UNTRIED = 0.3  # of a kind that no held-out recording tried
 CORRECTED = ", corrected"
-"""The mark of what was held out and dreamed with recorded answers where the dream had none."""
+"""Mark of held-out episodes in which recorded answers replaced missing dreamed ones."""
 FEW = ":few"
-"""The mark of an answer that few recordings show; other marks name other deviations from recordings."""
+"""Mark of an answer that few recordings show; other marks name other deviations from recordings."""
 SUSPECTED = ":suspected"
-"""The mark of an answer that a write by a related name may have changed: others prove nothing."""
+"""Mark of an answer that a write with a related name may have changed; it is measured only by itself."""
 _THRESHOLDS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 _MIN_TRIED = 100  # minimum held-out answers for a curve
 
@@ -66,13 +66,13 @@ class _Count(NamedTuple):
 
 
 def _bound(count: _Count, before: float) -> float:
-    """Of a share that is expected to be `before`; below the sure ones where a wide bound is."""
+    """Return the lower bound of a share with the prior `before`; only a wide bound reaches `_SURE`."""
     right, total = count.right + 2 * before, count.tried + 2
     return min(lower_bound(right, total), max(lower_bound(right, total, _Z_SURE), _SURE - 0.01))
 
 
 class Trust:
-    """What held-out recordings say of answers, by tool and kind; of a new tool, by kind alone."""
+    """Counts of exact answers on held-out recordings, by tool and kind; for a new tool, by kind alone."""
 
     def __init__(self, counts: Mapping[_Kind, list[int]] | None = None, calls: int = 0) -> None:
         self.counts = defaultdict[_Kind, list[int]](lambda: [0, 0], counts or {})
@@ -95,18 +95,18 @@ class Trust:
         return tuple(points)
 
     def count(self, held_out: str, tool: str, kind: str, *, right: bool, writes: Iterable[str] = ()) -> None:
-        """One answer; `held_out`: by "episode" or "world"; `writes`: tools that its records went through."""
+        """Count one answer; `held_out`: "episode" or "world"; `writes`: tools that wrote before it."""
         general = (held_out, "", _general(kind))
         for key in (
             (held_out, tool, kind),
             general,
-            *((held_out, tool, _after(kind, one)) for one in writes),
+            *((held_out, tool, _after(kind, write)) for write in writes),
         ):
             self.counts[key][0] += 1
             self.counts[key][1] += right
 
     def confidence(self, tool: str, kind: str, at_most: float, writes: Iterable[str] = ()) -> float:
-        """The lower bound of the measured share of exact answers, after the write that it is lowest after."""
+        """Return the lower bound of the measured share of exact answers: the lowest over all `writes`."""
         for held_out in ("episode", "world"):
             mine, all_of = self._of(held_out, tool, kind), self._of(held_out, "", _general(kind))
             if not (
@@ -159,7 +159,7 @@ def measure(
 
     What is held out is dreamed from the rest, uncorrected, so that an answer that rests on a wrong one
     counts as wrong itself. Kinds of answers that none of these give are measured where calls that the dream
-    cannot answer get their recorded answer. `watch` is told how many of at most `MININGS` are done.
+    cannot answer get their recorded answer. `watch` receives how many of at most `MININGS` are done.
     """
     from dreamgym_kit.dream.programs.mining import mine
 
@@ -167,7 +167,7 @@ def measure(
     random.Random(7).shuffle(order)  # noqa: S311
 
     def ask(apart: set[int], held_out: str) -> None:
-        rest = [one for place, one in enumerate(episodes) if place not in apart]
+        rest = [episode for place, episode in enumerate(episodes) if place not in apart]
         before = next(done)
         model = mine(rest, parameters, writes, only_worlds, watch=lambda part: watch(before + part))
         for place in sorted(apart):
@@ -186,49 +186,53 @@ def measure(
         random.Random(3).shuffle(worlds)  # noqa: S311
         for fold in range(_WORLD_FOLDS):
             some = set(worlds[fold::_WORLD_FOLDS])
-            ask({place for place, one in enumerate(episodes) if one.world in some}, "world")
+            ask({place for place, episode in enumerate(episodes) if episode.world in some}, "world")
     return trust
 
 
 def played(
     model: Any, episode: RecordedCalls, *, corrected: bool = False
 ) -> list[tuple[str, str, frozenset[str], bool]]:
-    """A recorded episode dreamed freely: of each answer the tool, kind, writes, and whether it was exact.
+    """Dream a recorded episode; return the tool, kind, writes and exactness of each answer.
 
     `corrected`: calls that the dream cannot answer get their recorded answer.
     """
     from dreamgym_kit.dream.programs.dreaming import ProgramEpisode
 
-    dream, names, found = ProgramEpisode(model, episode.world, None, episode.id), MadeUpNames(), []
+    dream, names, results = ProgramEpisode(model, episode.world, None, episode.id), MadeUpNames(), []
     for step in episode.steps:
         args = names.renamed(step.args)
-        told = dream.consider(step.tool, args)
-        if told is None:
+        answer = dream.consider(step.tool, args)
+        if answer is None:
             if corrected:
                 dream.observe(step._replace(args=args, out=names.renamed(step.out)))
             else:
                 dream.unseen(step.tool, args)
             continue
-        dream.observe(SeenStep(step.tool, args, told.ok, told.out, step.writes, step.wrap), told.confidence)
+        dream.observe(
+            SeenStep(step.tool, args, answer.ok, answer.out, step.writes, step.wrap), answer.confidence
+        )
         for other in dream.proposed:
-            if other.kind != told.kind:
+            if other.kind != answer.kind:
                 right = other.ok == step.ok and copy.deepcopy(names).equal(other.out, step.out, dream.made_up)
-                found.append((step.tool, other.kind, other.writes, right))
-        right = told.ok == step.ok and names.equal(told.out, step.out, dream.made_up)
-        writes = next((one.writes for one in dream.proposed if one.kind == told.kind), frozenset())
-        found.append((step.tool, told.kind, writes, right))
-    return found
+                results.append((step.tool, other.kind, other.writes, right))
+        right = answer.ok == step.ok and names.equal(answer.out, step.out, dream.made_up)
+        writes = next(
+            (proposal.writes for proposal in dream.proposed if proposal.kind == answer.kind), frozenset()
+        )
+        results.append((step.tool, answer.kind, writes, right))
+    return results
 
 
 class MadeUpNames:
-    """Made-up values may differ from the recorded ones, one for one."""
+    """Pairs made-up values with recorded ones, one to one."""
 
     def __init__(self) -> None:
-        self._told: dict[JsonValue, JsonValue] = {}
+        self._dreamed: dict[JsonValue, JsonValue] = {}
         self._real: dict[JsonValue, JsonValue] = {}
 
     def renamed(self, value: Any) -> Any:
-        """A recorded value in the names that the dream gave."""
+        """Replace recorded values by the made-up values paired with them."""
         if not self._real:
             return value
         if isinstance(value, dict):
@@ -237,26 +241,26 @@ class MadeUpNames:
             return [self.renamed(item) for item in value]
         return self._real.get(value, value) if isinstance(value, str) else value
 
-    def equal(self, told: JsonValue, real: JsonValue, made_up: set[JsonValue]) -> bool:
-        """Whether both say the same but for made-up values."""
-        if isinstance(told, str) and isinstance(real, str):
-            if told in self._told:
-                return bool(self._told[told] == real)
-            if told == real:
+    def equal(self, dreamed: JsonValue, real: JsonValue, made_up: set[JsonValue]) -> bool:
+        """Whether both values are equal except for made-up values."""
+        if isinstance(dreamed, str) and isinstance(real, str):
+            if dreamed in self._dreamed:
+                return bool(self._dreamed[dreamed] == real)
+            if dreamed == real:
                 return True
-            if told in made_up and real not in self._real and (has_digits(real) or not real):
-                self._told[told], self._real[real] = real, told
+            if dreamed in made_up and real not in self._real and (has_digits(real) or not real):
+                self._dreamed[dreamed], self._real[real] = real, dreamed
                 return True
             return False
-        if isinstance(told, dict) and isinstance(real, dict):
-            return told.keys() == real.keys() and all(
-                self.equal(told[name], real[name], made_up) for name in told
+        if isinstance(dreamed, dict) and isinstance(real, dict):
+            return dreamed.keys() == real.keys() and all(
+                self.equal(dreamed[name], real[name], made_up) for name in dreamed
             )
-        if isinstance(told, list) and isinstance(real, list):
-            return len(told) == len(real) and all(
-                self.equal(one, other, made_up) for one, other in zip(told, real, strict=True)
+        if isinstance(dreamed, list) and isinstance(real, list):
+            return len(dreamed) == len(real) and all(
+                self.equal(item, real_item, made_up) for item, real_item in zip(dreamed, real, strict=True)
             )
-        return same(told, real)
+        return same(dreamed, real)
 
 
 _AFTER = "\x1f"

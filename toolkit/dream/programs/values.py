@@ -24,12 +24,12 @@ _LEFT_OPEN = re.compile(
 )
 _EXACT = 2**53  # whole numbers from which on floats leave some out
 _SMALL = 0.001  # numbers below it are compared by their first digits
-_MAX_SAID = 600  # characters of a failure that is searched for signs of a broken connection
+_MAX_FAILURE = 600  # characters of a failure that is searched for signs of a broken connection
 _MAX_MASKED = 160  # characters of a text that tells forms apart
 
 
 class Sign:
-    """A sign that stands where a value would."""
+    """A marker in place of a value."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -42,16 +42,16 @@ class Sign:
 
 
 UNKNOWN = Sign("UNKNOWN")
-"""Nobody has said."""
+"""The value is unknown."""
 GONE = Sign("GONE")
-"""It is known that there is none."""
+"""The record is known not to exist."""
 
 
 class SeenStep(NamedTuple):
     """One call of an episode and its answer without its wrapping."""
 
     tool: str
-    args: dict[str, JsonValue]  # without those that say what leaving them out says
+    args: dict[str, JsonValue]  # without those that equal their default
     ok: bool
     out: JsonValue
     writes: bool
@@ -59,13 +59,13 @@ class SeenStep(NamedTuple):
 
 
 def is_left_open(step: SeenStep) -> bool:
-    """Whether a write failed without its tool's own answer: it may have been done all the same."""
-    said = " ".join(map(str, leaves(step.out))) if step.writes and not step.ok else ""
-    return len(said) < _MAX_SAID and _LEFT_OPEN.search(said) is not None
+    """Whether a write failed without its tool's own answer: it may have taken effect."""
+    text = " ".join(map(str, leaves(step.out))) if step.writes and not step.ok else ""
+    return len(text) < _MAX_FAILURE and _LEFT_OPEN.search(text) is not None
 
 
 def step_of(step: HistoryStep, defaults: Mapping[str, JsonValue]) -> SeenStep:
-    """A recorded call as programs see it; `defaults` are those of the tool's arguments."""
+    """Convert a recorded call for mining; `defaults` are those of the tool's arguments."""
     args = without_defaults(step.args, defaults)
     seen = step.seen
     parts = seen.get("$answer") if isinstance(seen, dict) and len(seen) == 1 else None
@@ -78,7 +78,7 @@ def step_of(step: HistoryStep, defaults: Mapping[str, JsonValue]) -> SeenStep:
 def without_defaults(
     args: Mapping[str, JsonValue], defaults: Mapping[str, JsonValue]
 ) -> dict[str, JsonValue]:
-    """The arguments, in the order of their names, without those that say what leaving them out says."""
+    """Return the arguments sorted by name, without those that equal their default."""
     return {
         name: value
         for name, value in sorted(args.items())
@@ -88,7 +88,7 @@ def without_defaults(
 
 
 def value_key(value: object) -> ValueKey:
-    """A key under which equal values meet."""
+    """Return a hashable key; equal values have equal keys."""
     if type(value) is str:
         return ("s", value)
     if value is None or isinstance(value, (bool, Sign)):
@@ -107,13 +107,13 @@ def same(left: object, right: object) -> bool:
     return not isinstance(left, Sign) and not isinstance(right, Sign) and value_key(left) == value_key(right)
 
 
-def known(value: object) -> bool:
-    """Whether this is a value, and neither UNKNOWN nor GONE."""
+def is_known(value: object) -> bool:
+    """Whether this is a value: neither UNKNOWN nor GONE."""
     return value is not UNKNOWN and value is not GONE
 
 
 def has_digits(text: str, least: int = 1) -> bool:
-    """Whether a text holds so many digits: most ids do."""
+    """Whether a text has at least this many digits."""
     return sum(character.isdigit() for character in text) >= least
 
 
@@ -137,7 +137,7 @@ def is_clock(value: object) -> bool:
 
 
 def at_path(value: JsonValue, path: Iterable[str | int]) -> Any:
-    """What stands at a path; UNKNOWN where nothing does."""
+    """Return the value at a path; UNKNOWN if there is none."""
     for part in path:
         try:
             value = value[part]
@@ -147,7 +147,7 @@ def at_path(value: JsonValue, path: Iterable[str | int]) -> Any:
 
 
 def leaves(value: JsonValue) -> Iterator[JsonValue]:
-    """The scalars in a value."""
+    """Yield the scalars in a value."""
     if isinstance(value, dict):
         for item in value.values():
             yield from leaves(item)
@@ -159,13 +159,15 @@ def leaves(value: JsonValue) -> Iterator[JsonValue]:
 
 
 def tokens(text: str) -> list[str]:
-    """A text in words, spaces and signs; ids and times stay whole."""
+    """Split a text into words, spaces and signs; ids and times stay whole."""
     return _TOKEN.findall(text)
 
 
-def shape_of(text: str, said: Iterable[JsonValue] = ()) -> str:
-    """A text without what arguments and figures put into it."""
-    parts = {str(value) for value in said if is_number(value) or (isinstance(value, str) and len(value) > 1)}
+def shape_of(text: str, arg_values: Iterable[JsonValue] = ()) -> str:
+    """Return a text with arguments and numbers masked."""
+    parts = {
+        str(value) for value in arg_values if is_number(value) or (isinstance(value, str) and len(value) > 1)
+    }
     for part in sorted(parts, key=len, reverse=True):
         text = text.replace(part, "@")
     return _WITH_DIGITS.sub("#", text)[:_MAX_MASKED]
