@@ -105,7 +105,7 @@ class Transcript:
         if met or (isinstance(message, ToolMessage) and message.tool_call_id in self._plain):
             return  # a graph inside gave that answer in short form, and its parent gives it as a message
         if message.type != "human" or not any(
-            known["role"] == "user" and known["content"] == message.content for known in self.records
+            earlier["role"] == "user" and earlier["content"] == message.content for earlier in self.records
         ):
             record = message_record(message)
             self._keep(record)
@@ -118,7 +118,8 @@ class Transcript:
         if message.get("name"):
             record["name"] = str(message["name"])
         if role == "tool":
-            if any(known.get("tool_call_id") == call_id for known in self.records if known["role"] == "tool"):
+            answers = (earlier for earlier in self.records if earlier["role"] == "tool")
+            if any(answer.get("tool_call_id") == call_id for answer in answers):
                 return
             self._plain.add(str(call_id))
             record |= {"tool_call_id": call_id, "status": str(message.get("status", "success"))}

@@ -74,7 +74,9 @@ async def aevaluate(
     Raises:
         UserError: something cannot be used as asked; nothing was run.
     """
-    known = with_policy(policy, settings_of(settings, repeats).with_overrides({"evaluate.faults": faults}))
+    run_settings = with_policy(
+        policy, settings_of(settings, repeats).with_overrides({"evaluate.faults": faults})
+    )
     chosen = tasks_of_split(tasks, split)
     before = scores_against(baseline, chosen)  # before anything runs: a wrong name costs no episode
     with (
@@ -82,15 +84,15 @@ async def aevaluate(
             RunRequest,
             graph,
             chosen,
-            known,
+            run_settings,
             buffer=buffer,
             run_dir=run_dir,
             create=None if real else False,
             experience=experience,
         ) as request,
-        opened_policy(policy, known) as answers,
+        opened_policy(policy, run_settings) as answers,
     ):
-        request = replace(request, policy=answers, weights=weights_digest(policy, known))
+        request = replace(request, policy=answers, weights=weights_digest(policy, run_settings))
         result = await run(evaluation_request(request, real=real), events=events, stop=stop)
     return evaluation_of(result, chosen, against=before)
 

@@ -142,8 +142,8 @@ def run_s2r(
     """
     require_extra("train")
     require_alone("s2r")
-    # Real calls stay under one overseer: workers that settings give to other commands are none of its.
-    # And no sandbox can stand: what is real is to get out.
+    # Real calls stay under one overseer, so workers of the settings are not used.
+    # And the sandbox is off: real calls must get out.
     guard = replace(request.settings.guard, sandbox="off")
     request = replace(request, settings=replace(request.settings, workers=WorkersSettings(), guard=guard))
     switch, stage = stop or StopSwitch(), Stage(request.settings.s2r.stage)
@@ -164,7 +164,7 @@ def run_s2r(
         audit = stack.enter_context(closing(open_audit(directory.path / AUDIT)))
         refuse_after_divergence(audit, instead="begin a new run; its weights are kept")
         log = stack.enter_context(closing(directory.events()))
-        heard = FanOut([log, events or NoEvents()], process_masker(request.settings.experience.key_env))
+        sink = FanOut([log, events or NoEvents()], process_masker(request.settings.experience.key_env))
         store = EarlierRecordings(request.store, f"s2r-{directory.manifest.run}:")
         dream = request.experience or chained_experience(store, request.settings)
         request = replace(request, store=store, experience=dream)  # one for all parts: it is mined once
@@ -174,9 +174,9 @@ def run_s2r(
             experience=dream,
             store=store,
             approver=approver,
-            on_stop=lambda stopped: _report_stop(stopped, heard, switch),
+            on_stop=lambda stopped: _report_stop(stopped, sink, switch),
         )
-        run = _Run(request, directory, audit, overseer, stage, heard, switch)
+        run = _Run(request, directory, audit, overseer, stage, sink, switch)
         return run.go(learn, held_out, model)
 
 
@@ -287,7 +287,7 @@ class _Run:
             mode=mode,
             policy=policy,
             overseer=self._overseer if mode is Mode.S2R else None,
-            must_be_said=True,
+            needs_confirmed_effects=True,
             must_reset=self._stage is not Stage.SHADOW,
             label=f"s2r-{self._directory.manifest.run}:{name}",
         )
@@ -414,12 +414,14 @@ def s2r(
         raise UnknownName("stage", str(stage), known=list(Stage), source="stage", where="the stages")
     at_least(0, "run", max_calls=max_calls, steps=steps, group_size=group_size, seed=seed)
     s2r = {"s2r.max_calls": max_calls, "s2r.stage": None if stage is None else str(Stage(stage))}
-    known = learning_settings(settings, policy, held_out, s2r, steps=steps, group_size=group_size, seed=seed)
+    run_settings = learning_settings(
+        settings, policy, held_out, s2r, steps=steps, group_size=group_size, seed=seed
+    )
     with requested(
         S2rRequest,
         graph,
         tasks,
-        known,
+        run_settings,
         buffer=buffer,
         run_dir=run_dir,
         create=True,

@@ -85,22 +85,22 @@ def supervised(
         UserError: no budget, or an audit log that is not whole, in use, or of what ended because dream and
             reality had parted; nothing ran.
     """
-    known = settings_of(settings, None).with_overrides({"s2r.max_calls": max_calls})
+    block_settings = settings_of(settings, None).with_overrides({"s2r.max_calls": max_calls})
     if stage not in set(Stage):
         raise UserError(f"stage: there is no {stage!r:.40}; known: {', '.join(Stage)}. Nothing was run.")
     path = Path(audit).absolute()
     with (
-        opened_store(buffer, known, create=False) as opened,
+        opened_store(buffer, block_settings, create=False) as opened,
         RunLock(path.with_name(f"{path.name}.lock")),
         closing(open_audit(path)) as log,
     ):
         refuse_after_divergence(log, instead="begin a new audit log")
         own = f"staging-{log.head[:12]}"
         earlier = None if opened is None else EarlierRecordings(opened, own)
-        dream = experience or chained_experience(earlier, known)
+        dream = experience or chained_experience(earlier, block_settings)
         overseer = overseer_over(
             log,
-            known,
+            block_settings,
             experience=dream,
             store=earlier,
             approver=InterruptApprover() if approve is None else approver_from(approve),
@@ -109,7 +109,7 @@ def supervised(
         try:
             with gated_session(
                 Mode.S2R,
-                known,
+                block_settings,
                 stage=Stage(stage),
                 experience=dream,
                 environment=environment,
