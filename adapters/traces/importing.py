@@ -195,9 +195,9 @@ class _Splitter:
             elif mark == b"[":
                 self._skip()
             elif mark in b",]}":
-                found = None if is_object else _NOT_SPACE.search(self._data, since, at)
-                if found is not None:
-                    yield self._unread(found.start(), "expected an object")
+                stray_token = None if is_object else _NOT_SPACE.search(self._data, since, at)
+                if stray_token is not None:
+                    yield self._unread(stray_token.start(), "expected an object")
                 is_object, since = False, at + 1
                 if mark != b",":
                     self._key = b""
