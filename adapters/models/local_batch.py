@@ -270,7 +270,7 @@ class RunningBatch:
             self._cache.only(alive)
 
     def _read(self, rows: Sequence[_Row], cache: CacheRows) -> None:
-        """Read the prompts up to their last token: rows of like length together, in bounded pieces."""
+        """Read the prompts up to their last token: rows of similar length together, in bounded pieces."""
         order = sorted(
             (place for place, row in enumerate(rows) if row.length > row.reused),
             key=lambda place: (rows[place].length - rows[place].reused, place),

@@ -98,7 +98,7 @@ class Dialect:
 
 
 def request_body(request: ChatRequest, model: str, dialect: Dialect) -> bytes:
-    """Spell a request. What comes first in it is the same for siblings: servers cache prefixes."""
+    """Encode a request. It begins alike for sibling episodes, because servers cache prefixes."""
     body: dict[str, JsonValue] = {
         "model": model,
         "messages": [_message(message) for message in request.messages],

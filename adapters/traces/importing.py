@@ -185,7 +185,7 @@ class _Splitter:
         raise _Torn(start)
 
     def _list(self, start: int, depth: int) -> Generator[TraceRecord | UnreadableLine, None, bool]:
-        """Yield the records of a list, and report elements that are no objects; return whether it has any."""
+        """Yield the records of a list, and report other elements; return whether any is an object."""
         any_object = is_object = False
         since = start + 1  # of the current element
         for mark, at in self._tokens:

@@ -246,7 +246,7 @@ def _name(reference: str, entry: FunctionSettings) -> str:
 
 
 def body_of_task(target: Any) -> Any:
-    """The plain function under a `@task` or a tool; anything else as it is."""
+    """Return the plain function under a `@task` or a tool; any other value unchanged."""
     bodies = (getattr(target, "__dict__", {}).get(attribute) for attribute in ("func", "coroutine"))
     return next((inner for inner in bodies if isinstance(inner, types.FunctionType)), target)
 
@@ -322,7 +322,7 @@ def _runs(value: Any) -> tuple[Any, Any]:
 
 
 def _parts(value: Any, inner: Any, owner: Any, kind: str) -> Iterator[tuple[Any, str]]:
-    """What a value may call in turn: graphs inside have nodes of their own, tools are intercepted."""
+    """Yield the values that a value may call, without inner graphs (own nodes) and tools (intercepted)."""
     if isinstance(value, functools.partial):
         yield from ((part, kind) for part in (*value.args, *value.keywords.values()))
     if isinstance(value, (list, tuple, set, frozenset, dict)):
@@ -358,7 +358,7 @@ def _overrides(kind: type) -> Iterator[types.FunctionType]:
 
 
 def _of_schema(schema: Any) -> Iterator[tuple[str, Reached]]:
-    """The user's functions that run when a value of a class is made or changed, by Python or by pydantic."""
+    """Yield the user's functions that Python or pydantic runs when a class is instantiated or changed."""
     if not isinstance(schema, type) or is_library_class(schema):
         return
     decorators = getattr(schema, "__pydantic_decorators__", None)

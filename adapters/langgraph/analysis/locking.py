@@ -119,7 +119,7 @@ class LockWatch:
     """
 
     def __init__(self, graph: object, settings: Settings, facts: Locked, store: object) -> None:
-        """Compare what is there now.
+        """Compare the current tools with the lock.
 
         Raises:
             LockDiffers: a tool is new or changed.
@@ -150,7 +150,7 @@ class LockWatch:
             self._known_names = {*lines, *settings.tools, *named, *(spec.name for spec in facts.tools)}
 
     def add(self, episode: Episode) -> bool:
-        """Look at the calls of an episode; gives whether the lock lacks one of their tools."""
+        """Check the calls of an episode; return whether the lock lacks one of their tools."""
         if self._known_names is None or self._place is None:
             return False
         new = {

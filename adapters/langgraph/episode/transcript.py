@@ -112,7 +112,7 @@ class Transcript:
             self._step.append((record, message))
 
     def _take_plain(self, role: str, message: Mapping[str, Any]) -> None:
-        """A message in short form, as nodes may give one; raw-client loops repeat all of them each time."""
+        """Take a message in short form, once: raw-client loops return all of them each time."""
         call_id = message.get("tool_call_id")
         record: dict[str, Any] = {"role": role, "content": to_json(message.get("content"))}
         if message.get("name"):

@@ -128,7 +128,7 @@ def call_of(tool: BaseTool, args: tuple[Any, ...], kwargs: Mapping[str, Any], ma
 
 
 def bare_arguments(tool: BaseTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Validated arguments as JSON data, without what the framework injected.
+    """Return validated arguments as JSON data, without those that the framework injected.
 
     Keys and passwords are not masked: never store or show the result.
     """
@@ -260,7 +260,7 @@ except ImportError:  # then the framework's own filter is there
 
 
 def without_injected(tool: BaseTool, passed: dict[str, Any]) -> Mapping[str, Any]:
-    """The arguments that the model gave, without those that the framework injected.
+    """Return the arguments that the model gave, without those that the framework injected.
 
     Newer langchain-core has a function for this (`_filter_injected_args`, which its own callbacks use); for
     1.0 and 1.1 the same rule is read from the schema's annotations.

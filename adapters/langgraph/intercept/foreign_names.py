@@ -164,7 +164,7 @@ def entry(foreign: Foreign) -> Any:
 
 
 def loaded() -> dict[str, str]:
-    """The packages of the list that are in use, with their versions."""
+    """Return the listed packages that are imported, with their versions."""
     seen = {}
     for package in TESTED_SERIES:
         if _TOPS.get(package, package.replace("-", "_")) in sys.modules:
@@ -177,18 +177,18 @@ def loaded() -> dict[str, str]:
 
 
 def series_of(package: str, version: str) -> str:
-    """The series that a version belongs to; the version itself where none is known that it does."""
+    """Return the tested series of a version; the version itself if it belongs to none."""
     return next((series for series in TESTED_SERIES[package] if version.startswith(f"{series}.")), version)
 
 
 def check_foreign_names(*, just_loaded: str = "") -> None:
-    """Refuse to go on where the gate could not hold what it is here to hold; a few milliseconds.
+    """Refuse to go on if the gate cannot intercept an imported package; takes a few milliseconds.
 
     Args:
         just_loaded: a module that is whole although Python still calls it half-loaded.
 
     Raises:
-        UserError: a package in use is of a series, or of a pair, that is not known, or lacks a needed name.
+        UserError: an imported package is of an untested series or pair, or lacks a needed name.
     """
     versions = loaded()
     for package, version in versions.items():

@@ -119,7 +119,7 @@ def under(target: Any) -> Any:
 
 
 def layers(target: Any) -> list[types.FunctionType]:
-    """The functions that calling something runs, outermost first: under partials and decorators."""
+    """Return the functions that a call of `target` runs, outermost first: under partials and decorators."""
     functions: list[types.FunctionType] = []
     while True:
         inner = under(target.func if isinstance(target, functools.partial) else target)
@@ -231,7 +231,7 @@ def hook_made_around(name: str) -> None:
 
 
 def same_definition(first: object, second: object, depth: int = 3) -> bool:
-    """Whether two functions are the same lines of one file, loaded twice, that hold the same values."""
+    """Whether two functions come from the same lines of one file, loaded twice, and hold the same values."""
     if first is second:
         return True
     if type(first) is not type(second):
@@ -402,7 +402,7 @@ def hook_of(function: object) -> Hook | None:
 
 
 def hooked_ids() -> set[int]:
-    """The ids of the functions and tools that hooks hold: they stay as long as the hooks."""
+    """Return the ids of the functions and tools that hooks keep alive."""
     return {
         id(object_)
         for hooked in list(_HOOKS.values())

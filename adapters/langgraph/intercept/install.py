@@ -228,7 +228,7 @@ _TRACING = ("LANGSMITH_TRACING", "LANGSMITH_TRACING_V2", "LANGCHAIN_TRACING", "L
 def dreaming_process(
     settings: Settings, scratch: Path, *, writable: Sequence[Path] = ()
 ) -> Iterator[list[str]]:
-    """Arm gate and guard for the block; gives what a person should know about doors already open.
+    """Arm gate and guard for the block; yield warnings about connections that were open before.
 
     To be entered before the user's module is imported; `simulate` does so in a fresh process.
 
@@ -344,7 +344,7 @@ _WATCHED: dict[int, _Watched] = {}  # by id of the function
 
 
 def guard_mcp_sessions(patches: PatchSet) -> None:
-    """Refuse tool calls on MCP sessions in dreams, in what is loaded of the package; again does nothing."""
+    """Refuse tool calls on MCP sessions in dreams, in the loaded modules of the package; safe to repeat."""
     for foreign in FOREIGN:
         called = _CALLED.get(foreign.method)
         function = entry(foreign) if called is not None else None
@@ -404,7 +404,7 @@ async def enter_async(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def _typed(call: inspect.BoundArguments) -> str | None:
-    """`send_request` with a request object; SDK 1.x wraps it in a root model."""
+    """Return the tool of a `send_request` with a request object; SDK 1.x wraps it in a root model."""
     request = call.arguments["request"]
     typed = getattr(request, "root", request)
     if getattr(typed, "method", None) != "tools/call":

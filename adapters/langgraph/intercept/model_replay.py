@@ -115,11 +115,11 @@ class TapedTurn:
             _UNDER_WAY.discard((id(self._tape), digest_of(self._query)))
 
     def result(self) -> ChatResult | None:
-        """The whole answer, where it is on the tape."""
+        """Return the whole answer, if it is on the tape."""
         return ChatResult(generations=[ChatGeneration(message=self._answer)]) if self._answer else None
 
     def parts(self) -> list[ChatGenerationChunk] | None:
-        """The answer as a stream of one part."""
+        """Return the answer as a stream of one part, if it is on the tape."""
         return [ChatGenerationChunk(message=_as_chunk(self._answer))] if self._answer else None
 
     def record(self, result: ChatResult) -> ChatResult:
@@ -194,7 +194,7 @@ def digest_of(query: ModelQuery) -> str:
 
 
 def answer_record(message: AIMessage) -> dict[str, JsonValue]:
-    """An answer as plain data: what a graph acts on, without ids and clocks."""
+    """Return the parts of an answer that a graph acts on, as plain data without ids and times."""
     record: dict[str, JsonValue] = {"content": to_json(message.content)}
     if message.tool_calls:
         record["tool_calls"] = [

@@ -258,7 +258,7 @@ def declared_answer(tool: BaseTool) -> Declared:
 
 
 def _of_server(body: Any) -> Mapping[str, Any] | None:
-    """The output schema of the MCP tool that the adapter's function holds in its closure."""
+    """Return the output schema of the MCP tool in the closure of the adapter's function."""
     for value in closure_of(body):
         for name in _OUTPUT_SCHEMAS & set(getattr(type(value), "model_fields", ())):
             schema = getattr(value, name)

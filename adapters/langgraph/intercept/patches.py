@@ -105,7 +105,7 @@ def reroute(
 
 
 def subclasses(root: type) -> list[type]:
-    """`root` and every class below it, each once."""
+    """Return `root` and every class below it, each once."""
     classes: dict[type, None] = {}
     todo = [root]
     while todo:

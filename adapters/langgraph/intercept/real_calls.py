@@ -286,7 +286,7 @@ class InterruptApprover(CallerApprover):
 
 
 def shown(pending: HeldCall) -> dict[str, Any]:
-    """A pending call as LangGraph shows it to the caller of the graph."""
+    """Return a pending call in the form that LangGraph shows to the caller of the graph."""
     return {
         "dreamgym_kit": "approval",
         "digest": pending.digest,

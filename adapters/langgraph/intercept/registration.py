@@ -261,7 +261,7 @@ def _kind(value: Any) -> type:
 
 
 def _functions(value: Any, functions_by_class: dict[int, list[Any]]) -> Iterator[Reached]:
-    """The user's functions in a value: itself, or the methods and properties of its class."""
+    """Yield the user's functions in a value: the value itself, or the methods and properties of its class."""
     kind = _kind(value)
     if is_users(function := under(value)):
         yield Reached(function)
@@ -274,7 +274,7 @@ def _functions(value: Any, functions_by_class: dict[int, list[Any]]) -> Iterator
 
 
 def _parts(entry: Any) -> Iterator[Any]:
-    """The functions in an entry of a class, also under a wrapper of the gate's own."""
+    """Yield the functions in an entry of a class, also under a wrapper of the gate."""
     if isinstance(entry, property):
         wrappers: tuple[Any, ...] = (entry.fget, entry.fset, entry.fdel)
     elif isinstance(entry, (staticmethod, classmethod)):

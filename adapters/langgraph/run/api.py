@@ -98,15 +98,15 @@ async def asimulate(
         settings: default: the nearest dreamgym.toml, if there is one.
         buffer: recordings to answer from; default: the buffer that settings name, if the file is there.
         experience: an experience model of one's own instead of recordings.
-        policy: a model directory, or a chat endpoint, that answers in place of the agent's chat models; how
-            it is asked stands in `settings.policy`. Default: they answer for themselves.
+        policy: a model directory, or a chat endpoint, that answers in place of the agent's chat models; see
+            `settings.policy`. Default: the agent's chat models answer.
         repeats: episodes per task.
         run_dir: the run directory to make; default: a new one under `settings.runs`.
-        events: hears what happens while it happens.
+        events: receives the events of the run.
         stop: ends the run early, from any thread.
 
     Raises:
-        UserError: something cannot be used as asked; nothing was run.
+        UserError: an argument cannot be used; nothing was run.
 
     While it runs, a real tool that this process calls outside of it is refused. Afterwards the caller's own
     run again; what an episode left running (a thread, a task, a timer) never does.
@@ -134,7 +134,7 @@ async def arecord(
     label: str | None = None,
     stop: StopSwitch | None = None,
 ) -> RunResult:
-    """Run a graph on its REAL tools and keep every call in the store; see `asimulate` for arguments."""
+    """Run a graph on its REAL tools and record every call in the buffer; see `asimulate` for arguments."""
     run_settings = settings_of(settings, repeats)
     with requested(
         RunRequest,
@@ -170,7 +170,7 @@ def dreaming(
     settings: Settings | None = None,
     on_unanswered: str = "stop",
 ) -> Iterator[Session]:
-    """Dream in the block: tool calls of this context are answered, none runs. Gives the session.
+    """Dream in the block: tool calls of this context are answered, none runs. Yields the session.
 
     Answers come as in `simulate`: recordings, declared, mined and drafted tool models, then the endpoint of
     the settings, if they name one.
@@ -228,7 +228,7 @@ def recording(
     episode: str = "",
     settings: Settings | None = None,
 ) -> Iterator[Session]:
-    """Keep every tool call of the block; the tools run for real. Gives the session."""
+    """Record every tool call of the block; the tools run for real. Yields the session."""
     block_settings = settings_of(settings, None)
     with (
         opened_store(buffer, block_settings, create=True) as opened,

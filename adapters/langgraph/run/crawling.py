@@ -134,10 +134,10 @@ def plan_crawl(facts: GraphInspection, *, trust_guesses: bool) -> CrawlPlan:
 async def crawl(
     request: CrawlRequest, *, events: EventSink | None = None, stop: StopSwitch | None = None
 ) -> CrawlResult:
-    """Crawl every world of the request.
+    """Crawl every environment of the request.
 
     Raises:
-        UserError: there is nothing to call, or the graph or a world cannot be used.
+        UserError: there is nothing to call, or the graph or an environment cannot be used.
     """
     switch, sink, result = stop or StopSwitch(), events or NoEvents(), CrawlResult()
     install()
@@ -308,7 +308,7 @@ def _caller(
 
 
 def crawl_targets(tasks: Sequence[Task]) -> list[Crawled]:
-    """The worlds of tasks, each with the words of its tasks, in their order."""
+    """Return the environments of tasks, in order, each with the words of its tasks."""
     words: dict[Environment, dict[str, None]] = {}
     trained = {task.environment for task in tasks if task.split is Split.TRAIN}
     for task in tasks:

@@ -114,7 +114,7 @@ class RunResult:
 async def run(
     request: RunRequest, *, events: EventSink | None = None, stop: StopSwitch | None = None
 ) -> RunResult:
-    """Run every task n times and say what happened.
+    """Run every task n times and return the results.
 
     Raises:
         UserError: the graph, tasks, settings, buffer or run directory cannot be used; nothing was run.
@@ -138,7 +138,7 @@ async def run(
         sink = FanOut([log, events or NoEvents()], made.masker)
         stack.enter_context(_reporting_strays(sink, directory.path, made.masker))
         errors = count_earlier(directory, budget, tally)
-        if tally.executed:  # in an earlier leg: nothing more begins, and this one says so too
+        if tally.executed:  # in an earlier leg: no episode begins, and this leg reports it again
             switch.cancel(format_executed([call for _, call in tally.executed]), code=ExitCode.EXECUTED)
         at_once = append_executed(journal, switch, sink)
         sources = await answer_sources(stack, request, made.facts.specs(), budget, directory)

@@ -134,11 +134,11 @@ def s2r_report(result: S2rResult) -> dict[str, Any]:
 def run_s2r(
     request: S2rRequest, *, events: EventSink | None = None, stop: StopSwitch | None = None
 ) -> S2rResult:
-    """Go on from the dream on the real tools, as far as gate, budget and stage allow.
+    """Continue from the dream on the real tools, as far as gate, budget and stage allow.
 
     Raises:
         MissingExtra: the packages of the extra `train` are not installed.
-        UserError: something cannot be used as asked; no real call was made.
+        UserError: an argument cannot be used; no real call was made.
     """
     require_extra("train")
     require_alone("s2r")
@@ -385,7 +385,7 @@ def s2r(
     preflight_only: bool = False,
     events: EventSink | None = None,
 ) -> S2rResult:
-    """Let a policy that was trained in a dream go on learning on the REAL tools, as far as it is let.
+    """Let a policy trained in a dream continue to learn on the REAL tools, as far as gate and budget allow.
 
     Args:
         graph: as for `simulate`.
@@ -404,11 +404,11 @@ def s2r(
         run_dir: the run directory to make, or to go on with; default: a new one under `settings.runs`.
         resume: go on with the run in `run_dir`.
         preflight_only: no further than the gate; no real call is made.
-        events: hears what happens while it happens.
+        events: receives the events of the run.
 
     Raises:
         MissingExtra: the packages of the extra `train` are not installed.
-        UserError: something cannot be used as asked; no real call was made.
+        UserError: an argument cannot be used; no real call was made.
     """
     if stage is not None and stage not in set(Stage):
         raise UnknownName("stage", str(stage), known=list(Stage), source="stage", where="the stages")

@@ -187,7 +187,7 @@ class Rollouts:
         return self._parts.sources.chat
 
     def admit(self, tasks: Sequence[Task], judges: Mapping[str, Checker] | None = None) -> None:
-        """Let more tasks be collected from, held to what those that were opened with are held to.
+        """Admit more tasks for collecting, under the same checks as the first ones.
 
         Their own checkers judge them, also where the request has a judge for those that it opened with.
 

@@ -80,7 +80,7 @@ def run_training(
     Raises:
         MissingExtra: the packages of the extra `train` are not installed.
         FirstStopped: this is one of several processes, and the first one failed.
-        UserError: something cannot be used as asked; nothing was learned.
+        UserError: an argument cannot be used; nothing was learned.
     """
     require_extra("train")
     from dreamgym_kit.adapters.trainers.ranks import leading, lends_a_hand, run_rank
@@ -363,7 +363,7 @@ def train(
         seed: same seed, same weights.
         run_dir: the run directory to make, or to go on with; default: a new one under `settings.runs`.
         resume: go on with the training in `run_dir`.
-        events: hears what happens while it happens.
+        events: receives the events of the training.
 
     Returns:
         The result: `weights` is the model directory, `training` the figures, `trained.alarm` what
@@ -371,7 +371,7 @@ def train(
 
     Raises:
         MissingExtra: the packages of the extra `train` are not installed.
-        UserError: something cannot be used as asked; nothing was learned.
+        UserError: an argument cannot be used; nothing was learned.
     """
     at_least(1, "learned", steps=steps)
     at_least(2, "learned", group_size=group_size)

@@ -177,7 +177,7 @@ class Launch:
 
 
 def _why_not(flag: str) -> str | None:
-    """Why vLLM does not get a flag; its parser takes the beginning of one for all of it (--hos: --host)."""
+    """Return why a flag is not passed to vLLM; its parser accepts abbreviations (--hos: --host)."""
     if not flag.startswith("--") or flag == "--":
         return None
     return next((why for whole, why in _SET_ELSEWHERE.items() if whole.startswith(flag)), None)
