@@ -171,12 +171,12 @@ def experience_models(settings: "Settings") -> Iterator[Check]:
 def _endpoint(settings: "Settings") -> Check:
     import asyncio
 
-    from dreamgym_kit.adapters.langgraph.run.experiences import asked_endpoint
+    from dreamgym_kit.adapters.langgraph.run.experiences import experience_endpoint
     from dreamgym_kit.adapters.models.named_models import gate_of_settings
     from dreamgym_kit.rollout.budgets import RunBudget
 
     async def ask() -> None:
-        async with asked_endpoint(settings, RunBudget(None, None), dreams=True):
+        async with experience_endpoint(settings, RunBudget(None, None), dreams=True):
             pass
 
     asyncio.run(ask())

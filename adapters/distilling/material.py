@@ -157,15 +157,15 @@ def begin(
     share: float,
     seed: int,
 ) -> Begun:
-    """Begin a distillation, or go on with it.
+    """Begin a distillation, or continue it.
 
-    `tools`: as the graph has them; empty: as far as recordings tell. `by`: what the sides must not share.
+    `tools`: those of the graph; empty: those in recordings. `by`: units that the two sides must not share.
 
     Raises:
-        UserError: it was begun otherwise.
+        UserError: it was begun with other arguments.
     """
-    known = [tool for tool in tools if not tool.effect.runs_in_dream] or _recorded_tools(store, settings)
-    specs = tuple(sorted(known, key=lambda tool: tool.name))
+    distilled = [tool for tool in tools if not tool.effect.runs_in_dream] or _recorded_tools(store, settings)
+    specs = tuple(sorted(distilled, key=lambda tool: tool.name))
     wanted = Begun(tenant=settings.tenant, by=by, share=share, seed=seed, specs=specs)
     if (folder / BEGUN).exists():
         begun = read_begun(folder)

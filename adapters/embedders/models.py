@@ -31,7 +31,7 @@ from dreamgym_kit.errors import EndpointError, NotSerializable, UserError, requi
 DIMENSION = 256  # 384 and 1024 found no more (measured on paraphrases)
 MAX_TEXT = 4_000  # characters of one text
 _WEIGHTS = (1.0, 0.5, 0.3, 0.3)  # of words, pairs, 3 and 4 letters
-_ONE, _TWO = np.uint64(8), np.uint64(16)  # bits of one letter, and of two
+_BYTE_BITS, _TWO_BYTE_BITS = np.uint64(8), np.uint64(16)  # shifts by one letter, and by two
 _GAP = 4  # separating bytes between two texts, so that no group of letters reaches over
 _BATCH_BYTES = 5_000  # hashed at once: of more, each array is memory that the system gives and takes back
 _MAX_WORD = 64
@@ -90,10 +90,10 @@ def _hashed(texts: list[bytes]) -> NDArray[np.float32]:
     words, starts = _words(signs[:size], inside[:size])
     features = [words, words[:-1] * _ODD + words[1:]]
     wide = signs.astype(np.uint64)
-    group = (wide[:-2] << _TWO) | (wide[1:-1] << _ONE) | wide[2:]
+    group = (wide[:-2] << _TWO_BYTE_BITS) | (wide[1:-1] << _BYTE_BITS) | wide[2:]
     at = np.flatnonzero(inside[:-1] & inside[1:])
     three = group[at]
-    features += [three * _powers[3], ((three << _ONE) | wide[at + 3]) * _powers[4]]
+    features += [three * _powers[3], ((three << _BYTE_BITS) | wide[at + 3]) * _powers[4]]
     weights = np.repeat(_WEIGHTS, [len(some) for some in features])
     owners = None
     if len(texts) > 1:  # of one text all is its own: a question is asked oftener than rows are put

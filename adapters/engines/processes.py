@@ -29,7 +29,7 @@ _LENGTH = struct.Struct(">Q")  # length of the next frame
 _STDERR = 2  # descriptor
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _LEAVE_S = 0.5  # time from the end of its socket until it is killed
-_TOLD_S = 5.0  # time until the system reports the exit status, on a busy machine
+_EXIT_STATUS_S = 5.0  # time until the system reports the exit status, on a busy machine
 _PR_SET_PDEATHSIG = 1
 
 
@@ -122,7 +122,7 @@ class ProcessChannel:
 
     async def _how(self) -> str:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_TOLD_S):
+            async with asyncio.timeout(_EXIT_STATUS_S):
                 while (code := self._process.poll()) is None:  # noqa: ASYNC110  the system tells nobody
                     await asyncio.sleep(0.01)
             return f" by signal {-code}" if code < 0 else f" with code {code}"

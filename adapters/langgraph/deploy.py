@@ -126,16 +126,16 @@ def deploy(
         UserError: the weights or the comparison cannot be used for this, and nobody forced it; or the
             folder is something else. Nothing was changed.
     """
-    known = settings_of(settings, None)
+    effective_settings = settings_of(settings, None)
     candidate = candidate_of(Path(weights).absolute())
-    chosen = _tasks(tasks, known, needed=evaluated is not None)
+    chosen = _tasks(tasks, effective_settings, needed=evaluated is not None)
     measured = _evaluation(evaluated, against, chosen)
     if force is not None and not force.strip():
         raise UserError("force: give a reason; it goes on the model card. Nothing was changed.")
     if name is not None and not _NAME.fullmatch(name):
         raise UserError(f"name: {name!r:.60} is not a model name. Use only letters, digits and . _ / - .")
     with ModelRegistry(Path(into), make=True) as shelf:
-        use = _use(shelf, name, record, known)
+        use = _use(shelf, name, record, effective_settings)
         pointing = shelf.pointing(into, use)
         current = shelf.current
         if current is not None and current.weights == candidate.weights:

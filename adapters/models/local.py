@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dreamgym_kit.adapters.models.local_prompts import Prompts
     from dreamgym_kit.deployment.model_files import ModelFiles
 
-_KEPT_BYTES = 512 * 2**20
+_CACHE_BYTES = 512 * 2**20
 _OPENS, _CLOSES = "<tool_call>", "</tool_call>"
 _MAX_CALL = 2**20  # characters of one call
 
@@ -182,7 +182,7 @@ def open_local(
     lockstep: bool = False,
     window_s: float = 0.002,
     patience_s: float = 60.0,
-    kept_bytes: int = _KEPT_BYTES,
+    cache_bytes: int = _CACHE_BYTES,
     device: str = "cpu",
 ) -> LocalPolicy:
     """Serve a model directory in this process.
@@ -193,12 +193,12 @@ def open_local(
         lockstep: batches start when every live episode waits, so that no float depends on timing.
         window_s: how long the first request waits for others.
         patience_s: how long lockstep waits for an episode that does not ask.
-        kept_bytes: keys and values that are kept for the next turns, at most.
+        cache_bytes: most bytes of keys and values to keep for later turns.
         device: "cpu", or what torch calls a device.
 
     Raises:
         MissingExtra: torch or transformers are not installed.
-        UserError: the directory is no model that can be served; says which file, and what to do.
+        UserError: the directory is not a model that can be served; says which file, and what to do.
     """
     from dreamgym_kit.deployment.model_files import read_files
 
@@ -220,7 +220,7 @@ def open_local(
     prompts = Prompts(tokenizer)
     own = tokenizer.eos_token_id
     ends = files.ends | ({own} if isinstance(own, int) else set())
-    cache = PrefixCache(most_bytes=kept_bytes, ends=ends)
+    cache = PrefixCache(most_bytes=cache_bytes, ends=ends)
     pace = Pace(lockstep=lockstep, window_s=window_s, patience_s=patience_s)
     engine = Engine(network, version, pace=pace, ends=ends, decode=prompts.decode, cache=cache)
     grammars = Grammars(tokenizer, vocabulary=files.vocabulary, ends=ends)

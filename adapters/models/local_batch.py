@@ -158,43 +158,43 @@ class RunningBatch:
         self.version = version
         self._network, self._ends, self._decode = network, ends, decode
         self._rows: list[_Row] = []
-        self._held: CacheRows | None = None
+        self._cache: CacheRows | None = None
         self._chooser: TokenSampler | None = None
 
     @property
     def asks(self) -> list[Ask]:
-        """Those that have no answer yet."""
+        """The requests that have no answer yet."""
         return [row.ask for row in self._rows if not row.over]
 
     def join(self, asks: Sequence[tuple[Ask, KeptRow | None, int]]) -> None:
-        """Take requests in; each may begin with the first tokens of a row that was kept."""
+        """Add requests; each may begin with the first tokens of a cached row."""
         self._pack()
         rows = [_Row(ask, reused, len(ask.prompt) - 1, ask.prompt[-1]) for ask, _, reused in asks]
         network = self._network
         room = max(row.length for row in rows) + 2
-        held = CacheRows(network.shape, len(rows), room, device=network.device, dtype=network.dtype)
+        cache = CacheRows(network.shape, len(rows), room, device=network.device, dtype=network.dtype)
         for place, (_, prefix, reused) in enumerate(asks):
             if prefix is not None:
-                held.put(place, prefix, reused)
-        self._read(rows, held)
-        if self._held is None or not self._rows:
-            self._held = held
+                cache.put(place, prefix, reused)
+        self._read(rows, cache)
+        if self._cache is None or not self._rows:
+            self._cache = cache
         else:
-            self._held.join(held)
+            self._cache.join(cache)
         self._rows += rows
         self._chooser = None
 
     def step(self) -> list[tuple[Ask, Sampled, KeptRow]]:
-        """Give each row its next token; the rows that ended with it, and what they leave in the cache."""
-        rows, held = self._rows, self._held
-        if held is None or not rows:
+        """Give each row its next token; return the rows that ended, and their cached keys and values."""
+        rows, cache = self._rows, self._cache
+        if cache is None or not rows:
             return []
         device = self._network.device
-        held.grow(max(row.length for row in rows) + 1)
+        cache.grow(max(row.length for row in rows) + 1)
         tokens = torch.tensor([[row.token] for row in rows], device=device)
         positions = torch.tensor([[row.length] for row in rows], device=device)
         at = Places(positions, max(row.length for row in rows) + 1, window=self._network.window)
-        logits = self._network.logits(tokens, at, held)[:, -1]
+        logits = self._network.logits(tokens, at, cache)[:, -1]
         if self._chooser is None:
             self._chooser = TokenSampler([row.ask.sampling for row in rows], device)
         chosen, logprobs = self._chooser.choose(logits, [len(row.ids) for row in rows], self._forbidden())
@@ -214,7 +214,7 @@ class RunningBatch:
                     row.ask.future.set_exception(error)
                 continue
             if done is not None:
-                ended.append((row.ask, done, held.copy(place, row.length)))
+                ended.append((row.ask, done, cache.copy(place, row.length)))
         if sum(row.over for row in rows) > _DEAD_SHARE * len(rows):
             self._pack()
         return ended
@@ -258,19 +258,19 @@ class RunningBatch:
         return torch.stack([free if mask is None else mask for mask in masks]).to(self._network.device)
 
     def _pack(self) -> None:
-        """Let rows go that have ended."""
+        """Drop the rows that have ended."""
         alive = [place for place, row in enumerate(self._rows) if not row.over]
         if len(alive) == len(self._rows):
             return
         self._rows = [self._rows[place] for place in alive]
         self._chooser = None
         if not alive:
-            self._held = None
-        elif self._held is not None:
-            self._held.only(alive)
+            self._cache = None
+        elif self._cache is not None:
+            self._cache.only(alive)
 
-    def _read(self, rows: Sequence[_Row], held: CacheRows) -> None:
-        """Read the prompts up to their last token: rows of like length together, in bounded pieces."""
+    def _read(self, rows: Sequence[_Row], cache: CacheRows) -> None:
+        """Read the prompts up to their last token: rows of similar length together, in bounded pieces."""
         order = sorted(
             (place for place, row in enumerate(rows) if row.length > row.reused),
             key=lambda place: (rows[place].length - rows[place].reused, place),
@@ -280,31 +280,31 @@ class RunningBatch:
             together = [place for place in order if 2 * (rows[place].length - rows[place].reused) >= most]
             order = order[: len(order) - len(together)]
             together.sort()
-            self._read_alike([rows[place] for place in together], together, held)
+            self._read_alike([rows[place] for place in together], together, cache)
 
-    def _read_alike(self, rows: Sequence[_Row], places: Sequence[int], held: CacheRows) -> None:
-        """Read the prompts of some of the rows of `held`, padded to the longest."""
+    def _read_alike(self, rows: Sequence[_Row], places: Sequence[int], cache: CacheRows) -> None:
+        """Read the prompts of some of the rows of `cache`, padded to the longest."""
         network = self._network
         most = max(row.length - row.reused for row in rows)
         end = max(row.reused for row in rows) + most
         many = 1 if end > network.context else max(1, _ATTENTION // (most * end))
         if len(rows) > many:
-            self._read_alike(rows[:many], places[:many], held)
-            self._read_alike(rows[many:], places[many:], held)
+            self._read_alike(rows[:many], places[:many], cache)
+            self._read_alike(rows[many:], places[many:], cache)
             return
-        apart = list(places) != list(range(held.count))
-        mine = held
+        apart = list(places) != list(range(cache.count))
+        mine = cache
         if apart:
             mine = CacheRows(network.shape, len(rows), end, device=network.device, dtype=network.dtype)
             for place, (row, source) in enumerate(zip(rows, places, strict=True)):
-                mine.put(place, held.view(source, row.reused), row.reused)
+                mine.put(place, cache.view(source, row.reused), row.reused)
         mine.grow(end)
         piece = max(16, _ATTENTION // (len(rows) * end))
         for start in range(0, most, piece):
             self._read_piece(rows, mine, start, min(piece, most - start))
         if apart:
             for place, (row, target) in enumerate(zip(rows, places, strict=True)):
-                held.put(target, mine.view(place, row.length), row.length)
+                cache.put(target, mine.view(place, row.length), row.length)
 
     def _read_piece(self, rows: Sequence[_Row], mine: CacheRows, start: int, width: int) -> None:
         """Read `width` tokens of each row, from its `start`-th new one on."""

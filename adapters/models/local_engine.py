@@ -151,15 +151,15 @@ class Engine:
         return (jobs, asks) if jobs or asks or not idle else None
 
     def _starting(self, *, idle: bool) -> list[Ask]:
-        """Requests that start now, in an order that does not depend on when they came."""
+        """Return the requests to start now, in an order that does not depend on when they came."""
         self._waiting = [ask for ask in self._waiting if not ask.future.done()]
         lockstep = self._pace.lockstep and bool(self._live)
         if not self._waiting or (not idle and lockstep):
             return []
         chosen = self._in_step() if lockstep else self._in_window(idle=idle)
-        held = 0 if self._batch is None else len(self._batch.asks)
+        live_rows = 0 if self._batch is None else len(self._batch.asks)
         chosen = sorted(chosen, key=lambda ask: (ask.key, ask.seed or 0, ask.prompt))[
-            : max(0, self._pace.most_rows - held)
+            : max(0, self._pace.most_rows - live_rows)
         ]
         taken = set(map(id, chosen))
         self._waiting = [ask for ask in self._waiting if id(ask) not in taken]

@@ -20,7 +20,7 @@ from dreamgym_kit.errors import EndpointError
 from dreamgym_kit.serialization import JsonValue
 
 _MARKS = ("<tool_call>", "</tool_call>")
-_MAX_KEPT = 256  # compiled grammars
+_MAX_CACHED = 256  # compiled grammars
 
 
 class Grammars:
@@ -50,7 +50,7 @@ class Grammars:
             if matcher.is_error():
                 why = " ".join(matcher.get_error().split())[:200]
                 raise EndpointError("rejected", f"no grammar can be made of the schema: {why}")
-            if len(self._compiled) >= _MAX_KEPT:
+            if len(self._compiled) >= _MAX_CACHED:
                 self._compiled.clear()
             self._compiled[text] = matcher
         return matcher

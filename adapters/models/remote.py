@@ -133,16 +133,16 @@ class RemotePolicy:
 
 
 def require_tokens(features: Sequence[Features], model: str, *, temperature: float, source: str) -> None:
-    """Refuse servers from which nothing can be learned: exact tokens, in a form that can be used.
+    """Refuse servers that do not return exact tokens and log-probs in a form to learn from.
 
     Raises:
-        UserError: names the server, what is missing, and the flag that it is to be started with.
+        UserError: names the server, what is missing, and the flag to start it with.
     """
     for server in features:
         if model not in server.models:
-            known = ", ".join(sorted(server.models)) or "no model"
+            served = ", ".join(sorted(server.models)) or "no model"
             raise UserError(
-                f"{source}: {server.where} does not serve '{model}', but {known}; set the model's name, or "
+                f"{source}: {server.where} does not serve '{model}', but {served}; set the model's name, or "
                 f"start it with --served-model-name {model}."
             )
         if not server.token_ids:

@@ -29,7 +29,7 @@ _ADVICE = {
     403: "check the key in the variable that endpoint.key_env names",
     404: "check experience.urls and experience.model",
 }
-_MAX_SAID = 200  # characters of a server's own words in a message
+_MAX_ERROR_TEXT = 200  # characters of a server's own words in a message
 _SAMPLING = ("temperature", "top_p", "seed")
 _VLLM = b'"kv_transfer_params"'  # a field of vLLM's answers, whatever is asked
 _EXACT: dict[str, JsonValue] = {
@@ -98,7 +98,7 @@ class Dialect:
 
 
 def request_body(request: ChatRequest, model: str, dialect: Dialect) -> bytes:
-    """Spell a request. What comes first in it is the same for siblings: servers cache prefixes."""
+    """Encode a request. It begins alike for sibling episodes, because servers cache prefixes."""
     body: dict[str, JsonValue] = {
         "model": model,
         "messages": [_message(message) for message in request.messages],
@@ -119,7 +119,7 @@ def request_body(request: ChatRequest, model: str, dialect: Dialect) -> bytes:
         body["response_format"] = {"type": "json_schema", "json_schema": form}
     elif request.schema is not None and dialect.form:
         body["response_format"] = {"type": dialect.form}
-    body |= _tools(request, held=dialect.explicit or request.exact)
+    body |= _tools(request, enforced=dialect.explicit or request.exact)
     if request.stop:
         body["stop"] = list(request.stop)
     if dialect.explicit or request.exact:
@@ -142,15 +142,15 @@ def _message(message: ChatMessage) -> dict[str, JsonValue]:
     return fields
 
 
-def _tools(request: ChatRequest, *, held: bool) -> dict[str, JsonValue]:
-    """The tools as they are told. `held`: by a server that holds a forced call to its schema if told to."""
+def _tools(request: ChatRequest, *, enforced: bool) -> dict[str, JsonValue]:
+    """Return the request's tool fields. `enforced`: the server can hold a forced call to its schema."""
     if not request.tools:
         return {}
     choice: JsonValue = request.tool_choice
     forced = request.tool_choice not in ("auto", "none")
     if forced and request.tool_choice != "required":
         choice = {"type": "function", "function": {"name": request.tool_choice}}
-    tools: list[JsonValue] = [_strict(tool) if held and forced else dict(tool) for tool in request.tools]
+    tools: list[JsonValue] = [_strict(tool) if enforced and forced else dict(tool) for tool in request.tools]
     fields: dict[str, JsonValue] = {"tools": tools, "tool_choice": choice}
     return fields if request.parallel_calls else fields | {"parallel_tool_calls": False}
 
@@ -248,7 +248,7 @@ def _error_text(body: bytes) -> str:
     try:
         content: Any = read_json(body[:100_000])
     except NotSerializable:
-        content = body[: 4 * _MAX_SAID].decode("utf-8", "replace")
+        content = body[: 4 * _MAX_ERROR_TEXT].decode("utf-8", "replace")
     if isinstance(content, dict):
         content = content.get("error", content.get("detail", content.get("message", content)))
     if isinstance(content, dict):
@@ -256,7 +256,7 @@ def _error_text(body: bytes) -> str:
         content = f"{content.get('message', '')}{parameter}"
     text = content if isinstance(content, str) else json.dumps(content)
     line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-    return line[:_MAX_SAID] or "nothing"
+    return line[:_MAX_ERROR_TEXT] or "nothing"
 
 
 def pick(value: Any, *path: str | int) -> Any:

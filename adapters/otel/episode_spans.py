@@ -212,8 +212,8 @@ def _finding_attributes(finding: Finding) -> dict[str, Value]:
 
 def begun(episode: Episode, otherwise: float) -> float:
     """Return when an episode began; `otherwise` if neither it nor its calls have a time."""
-    known = [step.recorded_at for step in episode.transitions if step.recorded_at > 0]
-    return episode.started_at if episode.started_at > 0 else min(known, default=otherwise)
+    times = [step.recorded_at for step in episode.transitions if step.recorded_at > 0]
+    return episode.started_at if episode.started_at > 0 else min(times, default=otherwise)
 
 
 def ended(episode: Episode, start_s: float) -> float:
@@ -239,10 +239,10 @@ def model_turns(episode: Episode, start_s: float, end_s: float) -> list[ModelMes
         call_ids = [call.get("id") for call in message.get("tool_calls") or ()]
         steps = [waiting[name].popleft() for name in call_ids if waiting.get(name)]
         unasked = end_s if place == final else now
-        said_at = max(now, min((step.recorded_at for step in steps), default=unasked))
-        turns.append(ModelMessage(tuple(new_input), message, now, said_at))
+        answered_at = max(now, min((step.recorded_at for step in steps), default=unasked))
+        turns.append(ModelMessage(tuple(new_input), message, now, answered_at))
         new_input = []
-        now = max([said_at, *(step.recorded_at + step.elapsed_s for step in steps)])
+        now = max([answered_at, *(step.recorded_at + step.elapsed_s for step in steps)])
     return turns
 
 

@@ -202,14 +202,14 @@ def headers_from(variable: str | None, environ: Mapping[str, str] | None = None)
     Raises:
         UserError: the variable is not set or has no headers; the error does not repeat its content.
     """
-    known = os.environ if environ is None else environ
+    variables = os.environ if environ is None else environ
     if variable is None:
-        return _parsed(next((known[name] for name in _BY_DEFAULT if known.get(name)), ""))
+        return _parsed(next((variables[name] for name in _BY_DEFAULT if variables.get(name)), ""))
     if not variable.isidentifier():
         raise UserError(
             "--otel-headers: give the name of an environment variable, not the headers themselves."
         )
-    text = known.get(variable, "")
+    text = variables.get(variable, "")
     if not text.strip():
         raise UserError(f"--otel-headers: the environment variable {variable} is not set.")
     headers = _parsed(text)

@@ -154,9 +154,9 @@ class CassetteTape:
         self._task, self._models, self._masker = task, models, masker
         self._lock = threading.Lock()
         self.playing = recorded is not None
-        known = recorded or ()
-        self._turns = [turn for turn in known if turn.task == task] or list(known)
-        self._spelt = {_digest_of(message): message for turn in known for message in turn.new}
+        turns = recorded or ()
+        self._turns = [turn for turn in turns if turn.task == task] or list(turns)
+        self._spelt = {_digest_of(message): message for turn in turns for message in turn.new}
         self._by_request: dict[str, list[ModelTurn]] = defaultdict(list)
         for turn in self._turns:
             self._by_request[_request(turn.model, turn.sent, turn.tools, turn.options)].append(turn)

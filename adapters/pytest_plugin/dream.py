@@ -312,8 +312,8 @@ def dream_of(item: pytest.Item, directory: Path) -> Iterator[Dream]:
 
 def _settings(options: DreamOptions) -> Settings:
     """Return the nearest settings, without those that would make a test vary."""
-    known = load_settings(options.folder, file=options.settings)
-    return known.with_overrides(
+    nearest = load_settings(options.folder, file=options.settings)
+    return nearest.with_overrides(
         {
             "simulate.repeats": 1,
             "simulate.concurrency": 1,

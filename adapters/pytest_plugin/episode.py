@@ -269,11 +269,11 @@ class DreamedEpisode:
 
     def _taken_by(self, tool: str) -> set[str] | None:
         """Return the arguments of tools with this name or pattern; None if one accepts any."""
-        named = [known for known in self._tools if fnmatchcase(known, tool)]
-        if not named or any(known not in self._arguments for known in named):
+        named = [candidate for candidate in self._tools if fnmatchcase(candidate, tool)]
+        if not named or any(match not in self._arguments for match in named):
             return None
         given = (name for step in self.calls if step.tool in named for name in step.args)
-        return {*given, *(name for known in named for name in self._arguments[known])}
+        return {*given, *(name for match in named for name in self._arguments[match])}
 
     def _of(self, item: str | Expected) -> Expected:
         __tracebackhide__ = True
@@ -292,9 +292,9 @@ class DreamedEpisode:
         raise AssertionError(f"{problem}\nthe episode:\n{story}")
 
 
-def _hint(name: str, known: Collection[str], there_are: str) -> str:
-    near = get_close_matches(name, known, n=1)
-    return f"did you mean '{near[0]}'?" if near else f"{there_are} {', '.join(sorted(known))}"
+def _hint(name: str, valid_names: Collection[str], there_are: str) -> str:
+    near = get_close_matches(name, valid_names, n=1)
+    return f"did you mean '{near[0]}'?" if near else f"{there_are} {', '.join(sorted(valid_names))}"
 
 
 def _text(content: JsonValue) -> str:

@@ -62,10 +62,10 @@ def pytest_configure(config: pytest.Config) -> None:
         "dream(cassette, models, buffer, settings, environment): options of the test's `dream` fixture "
         "(dreamgym-kit, docs/pytest.md)",
     )
-    for key, known in (("dream_record", tuple(RecordMode)), ("dream_models", MODELS)):
+    for key, valid_values in (("dream_record", tuple(RecordMode)), ("dream_models", MODELS)):
         value = config.getini(key)
-        if value not in known:
-            raise pytest.UsageError(f"{key}: '{value}' is not one of {', '.join(known)}")
+        if value not in valid_values:
+            raise pytest.UsageError(f"{key}: '{value}' is not one of {', '.join(valid_values)}")
     if hasattr(config, "workerinput"):
         config.option.dream_record = config.workerinput["dream_record"]
     elif _in_ci() and not _on_command_line(config):

@@ -37,7 +37,7 @@ OUTBOX_FOLDER = ".spool"  # a folder in the runs directory
 MOST_CHECKED = 20_000  # rows; about a second
 SALT = ".salt"  # suffix of a salt file
 _SALT_BYTES = 32
-_MOST_KEPT = 3  # states of a buffer and sets of tools whose programs are kept
+_MAX_PROGRAM_SETS = 3  # sets of programs in a file, by state of the buffer and tools
 _OWN_SALT = secrets.token_bytes(_SALT_BYTES)  # for buffers that exist only in this process
 _ADDRESSES: WeakKeyDictionary[TransitionStore, Address] = WeakKeyDictionary()  # of stores opened here
 
@@ -153,7 +153,7 @@ class ProgramFile:
     def write(self, digest: str, mined: JsonValue) -> None:
         """See `KeptPrograms`."""
         others = [line for line in self._lines() if digest.encode() not in line[:80]]
-        lines = [json.dumps([digest, mined]).encode(), *others[: _MOST_KEPT - 1]]
+        lines = [json.dumps([digest, mined]).encode(), *others[: _MAX_PROGRAM_SETS - 1]]
         with suppress(OSError, RunDirectoryError), egress.exempt():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_sealed(self.path, b"\n".join(lines))
@@ -252,10 +252,10 @@ def holds_secrets(store: TransitionStore, place: Place, settings: Settings) -> i
     salt = salt_of(store, settings)
     if not path.exists() or path.read_text("ascii").split("\n")[1] == rules or store.count() > MOST_CHECKED:
         return 0
-    found = len(to_mask(store, process_masker(settings.experience.key_env, salt=salt)))
+    row_count = len(to_mask(store, process_masker(settings.experience.key_env, salt=salt)))
     with suppress(RunDirectoryError):  # then the next run checks and reports again
         write_atomically(path, f"{path.read_text('ascii').split()[0]}\n{rules}\n".encode(), mode=0o600)
-    return found
+    return row_count
 
 
 def address_of(store: TransitionStore) -> str:

@@ -297,10 +297,10 @@ class BufferedStore:
         with storable(self._outbox.path):
             fresh = {row.id: row for row in transitions if row.id not in self._waiting}
         if fresh:
-            known = self._outbox.state() == self._read
+            unchanged = self._outbox.state() == self._read
             self._outbox.add(list(fresh.values()))
             self._waiting |= set(fresh)
-            if known:
+            if unchanged:
                 self._read = self._outbox.state()
         return len(fresh)
 

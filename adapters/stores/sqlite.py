@@ -144,8 +144,8 @@ class SqliteStore:
             (last,) = writer.execute("select coalesce(max(seq), 0) from transitions").fetchone()
             new = writer.executemany(INSERT, rows).rowcount
             added = writer.execute("select seq, id from transitions where seq > ? order by seq", (last,))
-            known = [(seq, searched[id_], vectors.get(id_)) for seq, id_ in added if id_ in searched]
-            add(writer, known, embedder if vectors else None)
+            search_rows = [(seq, searched[id_], vectors.get(id_)) for seq, id_ in added if id_ in searched]
+            add(writer, search_rows, embedder if vectors else None)
         self._crowding.put(new)
         return new
 
@@ -195,12 +195,12 @@ class SqliteStore:
         """See `TransitionStore.remove`. The file keeps the bytes until SQLite overwrites the pages."""
         self._check_writable("remove rows")
         with self._transaction() as writer:
-            found = [
+            seqs = [
                 row[0]
                 for name in ids
                 for row in writer.execute("select seq from transitions where id = ?", (name,)).fetchall()
             ]
-            return drop(writer, self._leaving(writer, found))
+            return drop(writer, self._leaving(writer, seqs))
 
     def make_room(self) -> int:
         """Evict rows beyond the limits; return the number evicted since the store was opened."""

@@ -23,17 +23,17 @@ LOG_PAGES = 4096  # of 4 KiB until a checkpoint: nearly every put changes index 
 _MAGIC = b"SQLite format 3\x00"
 _LOGS = ("wal", "journal")  # changes not yet in the file; the file's old pages
 _READ_ONLY = "to read it, pass read_only=True"
-_KEPT = "acknowledged rows are kept"
+_NOTHING_LOST = "acknowledged rows are kept"
 _WORDS = {
     sqlite3.SQLITE_BUSY: f"is locked by another process; stop that process or try again ({_READ_ONLY})",
     sqlite3.SQLITE_LOCKED: f"is locked by another process; stop that process or try again ({_READ_ONLY})",
     sqlite3.SQLITE_READONLY: f"cannot be written: it or its folder is read-only; {_READ_ONLY}",
     sqlite3.SQLITE_PERM: "cannot be opened: access denied; get read and write access",
     sqlite3.SQLITE_CANTOPEN: f"cannot be opened: read-only folder, or too many open files; {_READ_ONLY}",
-    sqlite3.SQLITE_FULL: f"could not grow: the disk is full; {_KEPT}: free some space and repeat",
-    sqlite3.SQLITE_IOERR: f"I/O error on the disk; {_KEPT}: check the disk and repeat",
-    sqlite3.SQLITE_NOMEM: f"out of memory; {_KEPT}: repeat with fewer rows at once",
-    sqlite3.SQLITE_TOOBIG: f"a row is too large for SQLite; {_KEPT}: remove that row",
+    sqlite3.SQLITE_FULL: f"could not grow: the disk is full; {_NOTHING_LOST}: free some space and repeat",
+    sqlite3.SQLITE_IOERR: f"I/O error on the disk; {_NOTHING_LOST}: check the disk and repeat",
+    sqlite3.SQLITE_NOMEM: f"out of memory; {_NOTHING_LOST}: repeat with fewer rows at once",
+    sqlite3.SQLITE_TOOBIG: f"a row is too large for SQLite; {_NOTHING_LOST}: remove that row",
 }
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)  # ERROR: "no such column"
 _PRIMARY = 0xFF  # the low byte of an extended result code is the primary code
@@ -70,7 +70,7 @@ def _words(error: sqlite3.Error) -> str:
     )  # no code: text that is not UTF-8
     if code in _DAMAGE:
         return _damaged(error)
-    return _WORDS.get(code) or f"failed ({_short(error)}); {_KEPT}: repeat"
+    return _WORDS.get(code) or f"failed ({_short(error)}); {_NOTHING_LOST}: repeat"
 
 
 def _short(problem: object) -> str:

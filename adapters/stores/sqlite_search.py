@@ -105,8 +105,8 @@ class _Block:
         """Return a mask of the rows that are in this block, and their positions."""
         mine = self.seqs.used
         at = np.minimum(np.searchsorted(mine, seqs), len(mine) - 1)
-        known: NDArray[np.bool_] = mine[at] == seqs
-        return known, at[known]
+        mask: NDArray[np.bool_] = mine[at] == seqs
+        return mask, at[mask]
 
     def fits(self, at: Numbers, wanted: _Wanted) -> NDArray[np.bool_]:
         """Return a mask of the positions whose rows pass the filters."""
@@ -214,9 +214,9 @@ class SqliteSearch:
         weights = np.array(list(matches.values()))[table[:, 0]]
         fitting = []
         for block in blocks:
-            known, at = block.find(table[:, 1])
+            mask, at = block.find(table[:, 1])
             fits = block.fits(at, wanted)
-            fitting.append((table[known, 1][fits], block.facts.used["terms"][at[fits]], weights[known][fits]))
+            fitting.append((table[mask, 1][fits], block.facts.used["terms"][at[fits]], weights[mask][fits]))
         rows, lengths, gains = map(np.concatenate, zip(*fitting, strict=True))
         return best(*score_words(rows, lengths, gains, self._terms / max(1, self._rows)), depth)
 
@@ -241,8 +241,8 @@ class SqliteSearch:
         seqs = np.array(rows, dtype=np.int64)
         marks = np.zeros(len(seqs), dtype=np.int64)
         for block in blocks:
-            known, at = block.find(seqs)
-            marks[known] = block.facts.used["same"][at]
+            mask, at = block.find(seqs)
+            marks[mask] = block.facts.used["same"][at]
         return marks.tolist()
 
     def _blocks_of(self, query: HybridQuery) -> list[_Block]:
@@ -332,8 +332,8 @@ class SqliteSearch:
         """Add missing vectors."""
         vectors, seqs = self._vectors(blobs), np.array([seq for seq, _ in blobs], dtype=np.int64)
         for block in self._blocks.values():
-            known, at = block.find(seqs)
-            block.vectors.used[at] = vectors[known]
+            mask, at = block.find(seqs)
+            block.vectors.used[at] = vectors[mask]
         made = set(seqs.tolist())
         self._without = [seq for seq in self._without if seq not in made]
 

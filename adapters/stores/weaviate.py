@@ -115,9 +115,9 @@ def target_of(address: Address) -> ServerTarget:
 
 def _options(address: Address) -> Mapping[str, str]:
     for name, value in address.options.items():
-        if name not in (known := (*address.kind.how, "tenant")):
+        if name not in (valid_names := (*address.kind.how, "tenant")):
             raise UnknownName(
-                "option", name, known=known, source=str(address), where="the options of Weaviate"
+                "option", name, known=valid_names, source=str(address), where="the options of Weaviate"
             )
         if name in _NUMBERS:
             low, high = _NUMBERS[name]
@@ -279,15 +279,15 @@ def _stop_orphan(folder: Path) -> bool:
 def _free_ports() -> list[int]:
     """Return free ports for HTTP, gRPC, gossip and Raft; the port after each of the last two is free too."""
     for _ in range(100):
-        with ExitStack() as held, suppress(OSError, OverflowError):
-            found = list[int]()
+        with ExitStack() as stack, suppress(OSError, OverflowError):
+            ports = list[int]()
             for pair in (False, False, True, True):
                 for port in (0, 1)[: 1 + pair]:
-                    taken = held.enter_context(socket.socket())
-                    taken.bind((_HOST, port and found[-1] + 1))
+                    taken = stack.enter_context(socket.socket())
+                    taken.bind((_HOST, port and ports[-1] + 1))
                     if not port:
-                        found.append(int(taken.getsockname()[1]))
-            return found
+                        ports.append(int(taken.getsockname()[1]))
+            return ports
     raise StoreUnavailable("no free ports for a Weaviate server on this machine")
 
 

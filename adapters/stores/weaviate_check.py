@@ -107,14 +107,14 @@ def _is_near(tenant: Tenant, number: int) -> bool:
     """Whether a search by a row's own vector finds the row; True if it has no vector yet."""
     from weaviate.classes.query import Filter
 
-    one = uuid_of(number)
-    stored = tenant.read_over_http(one)
+    row_id = uuid_of(number)
+    stored = tenant.read_over_http(row_id)
     vector = stored and stored.vector.get(VECTOR)
     if not vector:
         return True
 
     def near(at: Any) -> Any:
-        only = Filter.by_id().equal(one)
+        only = Filter.by_id().equal(row_id)
         return at.query.near_vector(vector, target_vector=VECTOR, limit=1, filters=only, return_properties=[])
 
     return bool(tenant.ask("searching by a vector", near).objects)

@@ -171,8 +171,8 @@ def read_title(text: str) -> tuple[int, tuple[str, int] | None]:
         ValueError: not a description of dreamgym-kit.
     """
     try:
-        said = json.loads(text.removeprefix(_TITLE)) if text.startswith(_TITLE) else {}
-        version, embedder, dimension = int(said["schema"]), said["embedder"], said["dimension"]
+        fields = json.loads(text.removeprefix(_TITLE)) if text.startswith(_TITLE) else {}
+        version, embedder, dimension = int(fields["schema"]), fields["embedder"], fields["dimension"]
     except (KeyError, TypeError):
         raise ValueError(text) from None
     return version, None if embedder is None else (embedder, dimension)

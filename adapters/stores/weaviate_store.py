@@ -263,13 +263,13 @@ class WeaviateStore:
             try:
                 for first in range(0, len(rows), _PART):
                     part = rows[first : first + _PART]
-                    known = {
+                    stored_ids = {
                         str(item.uuid)
                         for item in self.tenant.by_ids([UUID(row.id) for row in part], ["order"])
                     }
                     unsure = {row.id for row in part} & (self._doubted | doubted)
-                    fresh = [row for row in part if row.id not in known]
-                    last = self._insert(fresh, unsure, known) or last
+                    fresh = [row for row in part if row.id not in stored_ids]
+                    last = self._insert(fresh, unsure, stored_ids) or last
                     new += [row.id for row in fresh]
                 if last is not None:
                     self.tenant.send([last])  # flushes the earlier rows to the vector log
@@ -284,7 +284,7 @@ class WeaviateStore:
         self._crowding.put(len(new))
         return len(new)
 
-    def _insert(self, fresh: Sequence[Row], unsure: set[str], known: set[str]) -> Any:
+    def _insert(self, fresh: Sequence[Row], unsure: set[str], stored_ids: set[str]) -> Any:
         """Send new rows, and resend unsure ones; return the last object sent."""
         vectors = self._vectors(fresh)
         objects, doubtful = list[Any](), list[Any]()
@@ -293,7 +293,7 @@ class WeaviateStore:
             properties = {**row.properties, "order": place, "embedded": whole}
             item = object_of(row.id, properties, vectors.get(row.id))
             (doubtful if row.id in unsure else objects).append(item)
-        stored = self.tenant.by_ids([UUID(name) for name in sorted(unsure & known)], None, vectors=True)
+        stored = self.tenant.by_ids([UUID(name) for name in sorted(unsure & stored_ids)], None, vectors=True)
         doubtful += [again(item, None) for item in stored]
         sent = objects + doubtful
         names = {str(item.uuid) for item in sent}
@@ -412,14 +412,14 @@ class _Words:
     def _count(self) -> None:
         from weaviate.classes.query import Sort
 
-        found = self._tenant.fetch(
+        items = self._tenant.fetch(
             "counting words",
             limit=BARE,
             filters=filter_of({"split": str(Split.TRAIN)}),
             sort=Sort.by_property("order", ascending=False),
             return_properties=["terms"],
         )
-        self._rows_with = Counter(word for item in found for word in (item.properties["terms"] or "").split())
+        self._rows_with = Counter(word for item in items for word in (item.properties["terms"] or "").split())
 
 
 class _Search:
@@ -458,14 +458,14 @@ class _Search:
         if self._depth < depth:
             self._ranking, self._depth = self._request(self._query.sources, depth), depth
         wanted = {source.on_disk for source in sources}
-        found = {
+        wanted_rows = {
             name: [row for row in rows if self._named[row][1] in wanted]
             for name, rows in self._ranking.items()
         }
         for name, rows in self._ranking.items():
-            if len(rows) == self._depth and len(found[name]) < min(depth, len(rows)):  # more may exist
+            if len(rows) == self._depth and len(wanted_rows[name]) < min(depth, len(rows)):  # more may exist
                 return self._request(sources, depth)
-        return {name: rows[:depth] for name, rows in found.items()}
+        return {name: rows[:depth] for name, rows in wanted_rows.items()}
 
     def _request(self, sources: frozenset[Source], depth: int) -> dict[str, list[int]]:
         from weaviate.classes.query import MetadataQuery, Sort
@@ -473,22 +473,22 @@ class _Search:
         how: dict[str, Any] = {"filters": self._filters(sources), "limit": depth}
         how["return_properties"] = ["order", "key", "provenance"]
         scored = {**how, "return_metadata": MetadataQuery(score=True, distance=True)}
-        found = {"words": list[int]()}
+        rankings = {"words": list[int]()}
         if self._terms:
-            found["words"] = self._ranked(
+            rankings["words"] = self._ranked(
                 "searching by words",
                 lambda rows: rows.bm25(self._terms, query_properties=["terms"], **scored),
             )
         if self._vector is not None and self._vector.any():
             near = self._vector.tolist()
-            found["vectors"] = self._ranked(
+            rankings["vectors"] = self._ranked(
                 "searching by vectors", lambda rows: rows.near_vector(near, target_vector=VECTOR, **scored)
             )
         elif self._vector is not None:  # a zero vector: no row is nearer than another
-            found["vectors"] = self._ranked(
+            rankings["vectors"] = self._ranked(
                 "searching", lambda rows: rows.fetch_objects(sort=Sort.by_property("order"), **how)
             )
-        return found
+        return rankings
 
     def _ranked(self, doing: str, question: Callable[[Any], Any]) -> list[int]:
         """Return row numbers, best first; ties (to five digits) go to the row recorded first."""

@@ -181,9 +181,9 @@ class Tenant:
         """Return rows by ID, one by one if the index misses them; skips only rows that do not exist."""
         items = self.by_ids(ids, properties)
         if len(items) < len(ids):
-            known = {item.uuid for item in items}
+            listed = {item.uuid for item in items}
             items += [
-                item for one in ids if one not in known and (item := self.read_over_http(one)) is not None
+                item for id_ in ids if id_ not in listed and (item := self.read_over_http(id_)) is not None
             ]
         return items
 
@@ -234,7 +234,7 @@ class Tenant:
             if item.vector:
                 item.vector[VECTOR] = stepped(item.vector[VECTOR], step)
             else:
-                self._delete_one(item.uuid)
+                self._delete_row(item.uuid)
         self.send(objects)
 
     def delete(self, ids: Sequence[UUID]) -> int:
@@ -253,13 +253,13 @@ class Tenant:
                 )
             gone += int(answer.successful)
             if answer.matches < len(part):  # an index with lost entries misses them
-                found = {str(item.uuid) for item in answer.objects}
-                gone += sum(self._delete_one(one) for one in part if str(one) not in found)
+                matched_ids = {str(item.uuid) for item in answer.objects}
+                gone += sum(self._delete_row(id_) for id_ in part if str(id_) not in matched_ids)
         return gone
 
-    def _delete_one(self, one: UUID) -> bool:
+    def _delete_row(self, id_: UUID) -> bool:
         def deleted(client: Any) -> bool:
-            return bool(self._all_tenants(client).with_tenant(self._name).data.delete_by_id(one))
+            return bool(self._all_tenants(client).with_tenant(self._name).data.delete_by_id(id_))
 
         return bool(self._http("deleting a row", deleted))
 
@@ -316,11 +316,11 @@ class Tenant:
         ):
             return
         if read_only:
-            known = sorted(
+            tenants = sorted(
                 self.server.ask("reading its tenants", lambda c: self._all_tenants(c).tenants.get())
             )
-            near = get_close_matches(name, known, n=1)
-            shown = ", ".join(known[:5]) + (", ..." if len(known) > 5 else "")
+            near = get_close_matches(name, tenants, n=1)
+            shown = ", ".join(tenants[:5]) + (", ..." if len(tenants) > 5 else "")
             hint = f"did you mean '{near[0]}'?" if near else f"known: {shown or 'none'}."
             raise StoreError(f"{self.server.place}: the tenant '{name}' does not exist; {hint}")
         self._http("creating its tenant", lambda client: self._all_tenants(client).tenants.create(name))
@@ -336,8 +336,8 @@ def stepped(vector: Sequence[float], steps: int) -> list[float]:
 
 def again(item: Any, vector: NDArray[np.float32] | None) -> Any:
     """Build the object to resend a stored row with its original times; adds `vector` if it has none."""
-    kept = (item.vector or {}).get(VECTOR)
-    vector = vector if not kept else np.array(kept, dtype=np.float32)
+    stored_vector = (item.vector or {}).get(VECTOR)
+    vector = vector if not stored_vector else np.array(stored_vector, dtype=np.float32)
     embedded = bool(item.properties.get("embedded")) or vector is not None
     return object_of(str(item.uuid), {**item.properties, "embedded": embedded}, vector)
 

@@ -209,9 +209,9 @@ def _reply(value: JsonValue, call_id: JsonValue = None, tool: JsonValue = None) 
 def _responses(value: Mapping[str, JsonValue]) -> list[JsonValue] | None:
     response = value.get("response")
     output = response.get("output") if isinstance(response, dict) else value.get("output")
-    known = ("function_call", "function_call_output", "message", "reasoning")
+    item_types = ("function_call", "function_call_output", "message", "reasoning")
     items = output if isinstance(output, list) else []
-    return items if any(isinstance(item, dict) and item.get("type") in known for item in items) else None
+    return items if any(isinstance(item, dict) and item.get("type") in item_types for item in items) else None
 
 
 STEP_TOOL = "take_action"

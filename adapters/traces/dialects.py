@@ -119,8 +119,10 @@ def completed(
                 continue
             places.remove(at)
             call = filled[at]
-            known = args if call.bare else call.args
-            filled[at] = replace(call, args=known, bare=False, call_id=call.call_id or call_id, index=index)
+            full_args = args if call.bare else call.args
+            filled[at] = replace(
+                call, args=full_args, bare=False, call_id=call.call_id or call_id, index=index
+            )
     return filled, missing
 
 

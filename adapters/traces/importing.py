@@ -185,7 +185,7 @@ class _Splitter:
         raise _Torn(start)
 
     def _list(self, start: int, depth: int) -> Generator[TraceRecord | UnreadableLine, None, bool]:
-        """Yield the records of a list, and report elements that are no objects; return whether it has any."""
+        """Yield the records of a list, and report other elements; return whether any is an object."""
         any_object = is_object = False
         since = start + 1  # of the current element
         for mark, at in self._tokens:
@@ -195,9 +195,9 @@ class _Splitter:
             elif mark == b"[":
                 self._skip()
             elif mark in b",]}":
-                found = None if is_object else _NOT_SPACE.search(self._data, since, at)
-                if found is not None:
-                    yield self._unread(found.start(), "expected an object")
+                stray_token = None if is_object else _NOT_SPACE.search(self._data, since, at)
+                if stray_token is not None:
+                    yield self._unread(stray_token.start(), "expected an object")
                 is_object, since = False, at + 1
                 if mark != b",":
                     self._key = b""

@@ -242,9 +242,9 @@ class Runs:
         kind = value.get("run_type")
         if kind == "tool":
             name = str(value.get("id") or f"line {record.line}")
-            known = self._tools.get(name, TraceRecord(record.line, {}))
+            run = self._tools.get(name, TraceRecord(record.line, {}))
             there = {key: item for key, item in value.items() if item is not None}
-            self._tools[name] = replace(known, value={**known.value, **there})
+            self._tools[name] = replace(run, value={**run.value, **there})
         elif kind == "llm":
             yield SeenTurn(record.line, _run_trace(value), seconds(value.get("end_time")))
         else:

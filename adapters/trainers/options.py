@@ -36,7 +36,7 @@ class LoraOptions:
         return LoraConfig(r=self.rank, lora_alpha=self.alpha, target_modules=targets, task_type="CAUSAL_LM")
 
 
-def held_dtype(dtype: str, lora: LoraOptions | None) -> str:
+def weights_dtype(dtype: str, lora: LoraOptions | None) -> str:
     """Return the dtype of trained weights for computation in `dtype`: 16 bits lose small updates."""
     return "float32" if dtype == "bfloat16" and lora is None else dtype
 
@@ -87,13 +87,13 @@ class GrpoOptions:
         Raises:
             UserError: names the option and its valid values.
         """
-        for kind, name, known in (
+        for kind, name, valid in (
             ("algorithm", self.algorithm, ALGORITHMS),
             ("loss", self.loss, sorted(LOSSES)),
             ("dtype", self.dtype, DTYPES),
         ):
-            if name not in known:
-                raise UnknownName(kind, name, known=known, source=source, where="what can be trained with")
+            if name not in valid:
+                raise UnknownName(kind, name, known=valid, source=source, where="what can be trained with")
         self._check_algorithm(source)
         for name in ("minibatches", "micro_batches", "save_every", "keep", "max_completion"):
             if getattr(self, name) < 1:

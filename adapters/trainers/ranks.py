@@ -137,11 +137,11 @@ def _part() -> None:
         distributed.destroy_process_group()
 
 
-def _broadcast(said: Any) -> Any:
+def _broadcast(value: Any) -> Any:
     """Broadcast a value of the first process to all."""
     from accelerate.utils import broadcast_object_list
 
-    box = [said]
+    box = [value]
     broadcast_object_list(box, from_process=0)
     return box[0]
 

@@ -25,7 +25,7 @@ from dreamgym_kit.adapters.models.folders import (
     write_model,
 )
 from dreamgym_kit.adapters.trainers.checkpoints import Checkpoint, Checkpoints
-from dreamgym_kit.adapters.trainers.options import LoraOptions, held_dtype
+from dreamgym_kit.adapters.trainers.options import LoraOptions, weights_dtype
 from dreamgym_kit.canonical import canonical
 from dreamgym_kit.deployment.model_files import digest_of_folder
 from dreamgym_kit.errors import TrainingStopped, UserError
@@ -158,7 +158,7 @@ def _digest(table: Mapping[str, Any]) -> str:
 
 
 def _opened(folder: Path, options: SftOptions) -> Any:
-    model = load_model(folder, dtype=held_dtype(options.dtype, options.lora))
+    model = load_model(folder, dtype=weights_dtype(options.dtype, options.lora))
     if options.lora is None:
         return model
     import torch

@@ -148,8 +148,8 @@ def merged(model: Any) -> tuple[Any, dict[str, Any] | None]:
 def _without_value_head(model: Any) -> dict[str, Any] | None:
     if not hasattr(model, VALUE_HEAD):
         return None
-    held = model.state_dict()
-    return {name: tensor for name, tensor in held.items() if not name.startswith(f"{VALUE_HEAD}.")}
+    state = model.state_dict()
+    return {name: tensor for name, tensor in state.items() if not name.startswith(f"{VALUE_HEAD}.")}
 
 
 def without_dropout(model: Any) -> Any:

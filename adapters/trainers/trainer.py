@@ -21,7 +21,7 @@ from dreamgym_kit.adapters.models.folders import (
     write_model,
 )
 from dreamgym_kit.adapters.trainers.checkpoints import Checkpoints
-from dreamgym_kit.adapters.trainers.options import GrpoOptions, held_dtype
+from dreamgym_kit.adapters.trainers.options import GrpoOptions, weights_dtype
 from dreamgym_kit.adapters.trainers.ranks import in_touch, processes
 from dreamgym_kit.deployment.model_files import ADAPTER, digest_of_folder
 from dreamgym_kit.errors import TrainingStopped, UserError
@@ -184,7 +184,7 @@ class TrlTrainer:
         from dreamgym_kit.adapters.trainers.tensors import without_dropout
 
         lora = self._options.lora
-        model = without_dropout(load_model(self._model, dtype=held_dtype(self._options.dtype, lora)))
+        model = without_dropout(load_model(self._model, dtype=weights_dtype(self._options.dtype, lora)))
         tokenizer = load_tokenizer(self._model)
         try:
             return learner_of(self._options.algorithm)(

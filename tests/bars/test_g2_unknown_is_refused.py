@@ -195,7 +195,7 @@ def test_twenty_random_graphs_run_nothing_real(canary: Canary) -> None:
 
 
 def test_a_gate_that_trusts_every_name_is_found_out(canary: Canary, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat_models, "_check_held", lambda *_: None)
+    monkeypatch.setattr(chat_models, "_check_interceptable", lambda *_: None)
     plan = Plan({"refund": "schema"}, [["refund"]], streaming=False, is_async=False, with_tool_node=False)
     with pytest.raises((AssertionError, RealCallExecuted)):  # the check after the turn may see it first
         _check(plan, canary)

@@ -17,9 +17,9 @@ from langgraph.pregel import Pregel
 from dreamgym_kit.adapters.langgraph.intercept import install as installing
 from dreamgym_kit.adapters.langgraph.intercept.foreign_names import (
     FOREIGN,
-    KNOWN,
     NEEDED,
     PAIRS,
+    TESTED_SERIES,
     Foreign,
     check_foreign_names,
     entry,
@@ -144,7 +144,7 @@ def test_so_does_each_of_every_series_of_a_package_that_is_not_installed(
     check_foreign_names()
 
 
-@each_row("package", [name for name in KNOWN if name != "langchain"])
+@each_row("package", [name for name in TESTED_SERIES if name != "langchain"])
 def test_an_unknown_series_of_a_package_in_use_refuses_to_start(
     package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,7 +225,7 @@ def test_no_other_code_changes_what_is_not_ours() -> None:
     ways = {
         ("patches.py", "PatchSet.undo"), ("patches.py", "plain_wrapper"),  # and `replace`, by `_setter`
         ("egress.py", "_Doors._replace"), ("egress.py", "_Doors.reopen"),
-        ("install.py", "_kept_to_itself"),  # tempfile.tempdir, which is there to be set
+        ("install.py", "_isolated"),  # tempfile.tempdir, which is there to be set
     }  # fmt: skip
     found = set()
     for file in [*GATE.rglob("*.py"), *GUARD.rglob("*.py")]:

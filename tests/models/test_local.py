@@ -92,7 +92,7 @@ async def test_what_was_sampled_is_not_tokenised_again(policy, most: int, finish
 
 
 async def test_kept_keys_and_values_are_bounded_and_go_with_the_weights(folder: Path, opened) -> None:
-    policy = opened(kept_bytes=60_000)
+    policy = opened(cache_bytes=60_000)
     for number in range(6):
         await conversation(policy, f"e{number}", 1)
     assert 0 < policy._cache.bytes <= 60_000

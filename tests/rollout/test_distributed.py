@@ -68,7 +68,7 @@ class ListSink:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine is, it is heard how a worker ended."""
-    monkeypatch.setattr(processes, "_TOLD_S", 120.0)
+    monkeypatch.setattr(processes, "_EXIT_STATUS_S", 120.0)
 
 
 @pytest.fixture

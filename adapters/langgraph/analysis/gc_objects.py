@@ -16,22 +16,22 @@ LRU_CACHE: Any = type(functools.lru_cache(lambda: None))
 
 
 def instances_of(*kinds: type) -> list[Any]:
-    """All objects of these kinds that the garbage collector knows, half-built ones too.
+    """Return all objects of these kinds that the garbage collector tracks, including half-built ones.
 
     By `type()`, not `isinstance`: foreign proxies run code in `__class__`. A process has some hundred
-    thousand objects of some thousand types, so each type is asked once, and each object is read once.
+    thousand objects of some thousand types, so each type is checked once, and each object is read once.
     """
-    gc.unfreeze()  # a run sets aside what was there before it (rollout.loop); it is looked at too
+    gc.unfreeze()  # a run freezes earlier objects (rollout.loop); they count too
     objects: list[Any] = gc.get_objects()
     wanted = _Wanted(kinds)
     try:
         return list(compress(objects, map(wanted.__getitem__, map(type, objects))))
     except Exception:  # noqa: BLE001  a class whose own class raises from `__hash__`; by id it takes longer
-        known: dict[int, bool] = {}
+        wanted_types: dict[int, bool] = {}
         for cls in map(type, objects):
-            if id(cls) not in known:
-                known[id(cls)] = _is_of(cls, kinds)
-        return [object_ for object_ in objects if known[id(type(object_))]]
+            if id(cls) not in wanted_types:
+                wanted_types[id(cls)] = _is_of(cls, kinds)
+        return [object_ for object_ in objects if wanted_types[id(type(object_))]]
 
 
 class _Wanted(dict[type, bool]):

@@ -75,23 +75,23 @@ class GraphInspection:
         return {spec.name: spec for spec in self.tools}
 
     def questions(self) -> list[tuple[str, str]]:
-        """What only a person can say, each with the line of dreamgym.toml that says it."""
+        """Return the questions that only a person can answer, each with its line of dreamgym.toml."""
         from dreamgym_kit.settings.render import render_effects  # a dry run writes no settings
 
-        asked = []
+        pairs = []
         for spec in self.tools:
             if spec.source == "guessed" and spec.reason == UNCLEAR and not spec.effect_when:
                 line = render_effects([replace(spec, effect=Effect.READ, source="declared")])[0]
-                asked.append((f"Does {spec.name} only read? If so, in [tools]:", line))
+                pairs.append((f"Does {spec.name} only read? If so, in [tools]:", line))
         for entry in self.inventory:
             if not entry.confirmed:
-                asked.append((f"What does {entry.name} do ({entry.reached}: {entry.why})?", entry.line()))
+                pairs.append((f"What does {entry.name} do ({entry.reached}: {entry.why})?", entry.line()))
         where = {entry.reached for entry in self.inventory}
         for node, deed in (self.taken.named if self.taken is not None else {}).items():
             if f"node '{node}'" not in where:
                 question = f"Does node '{node}' act on the world itself? Its code names {deed}. If so:"
-                asked.append((question, f'[nodes.{node}] effect = "destructive"'))
-        return asked
+                pairs.append((question, f'[nodes.{node}] effect = "destructive"'))
+        return pairs
 
     def every(self) -> list[ToolSpec]:
         """All tools for a person to look at: those that share a name each with its place."""
@@ -341,16 +341,16 @@ def _take_inventory(graph: Pregel[Any], settings: Settings, facts: GraphInspecti
 
 
 def _check_bound(settings: Settings, facts: GraphInspection) -> None:
-    known = {spec.name for spec in facts.tools}
+    tool_names = {spec.name for spec in facts.tools}
     named = {entry.name for entry in settings.functions.values()} | set(settings.structured_outputs)
     for name, why in sorted(HOLDINGS.unhookable.items()):
-        if name not in known and name not in named:
+        if name not in tool_names and name not in named:
             facts.problems.append(
                 f"'{name}' is bound to the model but is a callable that cannot be hooked ({why}). "
                 f"Bind a plain function or a tool, or name the function under it; "
                 f"{advice.format_lines(advice.function_answered(f'package.module:{name}'))}"
             )
-    for name in sorted(HOLDINGS.schemas - known - named):
+    for name in sorted(HOLDINGS.schemas - tool_names - named):
         facts.warnings.append(
             f"'{name}' is bound to the model by its schema alone; if the model calls it, the episode is "
             "refused unless dreamgym.toml names the function that runs it or says "
@@ -365,8 +365,8 @@ def _check_settings(settings: Settings, facts: GraphInspection) -> None:
         matched = any(fnmatchcase(name, pattern) for name in tools)
         names.append(("tool", "faults", pattern, tools, matched))
     names += [("node", "nodes", name, nodes, name in nodes) for name in settings.nodes]
-    for kind, section, name, known, there in names:
-        if not there:
+    for kind, section, name, valid_names, exists in names:
+        if not exists:
             source = settings.where(section, name)
-            raise UnknownName(kind, name, known=known, source=source, where="the graph")
+            raise UnknownName(kind, name, known=valid_names, source=source, where="the graph")
     check_match(settings, facts.specs())

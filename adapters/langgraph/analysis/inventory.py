@@ -123,7 +123,7 @@ class _Walk:
         self._words: frozenset[str] = frozenset()
 
     def graph(self, graph: Pregel[Any]) -> None:
-        """Start from everything that a graph runs."""
+        """Start from all the code that a graph runs."""
         if id(graph) in self._graphs:
             return
         self._graphs.add(id(graph))
@@ -143,9 +143,9 @@ class _Walk:
         # what acts around a body, in its module, is met when an episode calls it
         scopes = (real_of(body).__globals__ for body in bodies if is_users(body))
         self.around |= {id(scope): scope for scope in scopes}
-        for found in beside_nodes(graph):
-            if found.node not in self._settings.nodes:
-                self._start(found.reached, found.where)
+        for callback in beside_nodes(graph):
+            if callback.node not in self._settings.nodes:
+                self._start(callback.reached, callback.where)
         for reached in (method for form in self._forms for method in form_methods(form, self._words)):
             self._follow(reached, "a model's structured answer", True, 1)
 
@@ -246,9 +246,9 @@ def _name(reference: str, entry: FunctionSettings) -> str:
 
 
 def body_of_task(target: Any) -> Any:
-    """The plain function under a `@task` or a tool; anything else as it is."""
-    held = (getattr(target, "__dict__", {}).get(attribute) for attribute in ("func", "coroutine"))
-    return next((inner for inner in held if isinstance(inner, types.FunctionType)), target)
+    """Return the plain function under a `@task` or a tool; any other value unchanged."""
+    bodies = (getattr(target, "__dict__", {}).get(attribute) for attribute in ("func", "coroutine"))
+    return next((inner for inner in bodies if isinstance(inner, types.FunctionType)), target)
 
 
 class Beside(NamedTuple):
@@ -322,15 +322,15 @@ def _runs(value: Any) -> tuple[Any, Any]:
 
 
 def _parts(value: Any, inner: Any, owner: Any, kind: str) -> Iterator[tuple[Any, str]]:
-    """What a value may call in turn: graphs inside have nodes of their own, tools are intercepted."""
+    """Yield the values that a value may call, without inner graphs (own nodes) and tools (intercepted)."""
     if isinstance(value, functools.partial):
         yield from ((part, kind) for part in (*value.args, *value.keywords.values()))
     if isinstance(value, (list, tuple, set, frozenset, dict)):
         yield from ((part, kind) for part in (value.values() if isinstance(value, dict) else value))
     elif isinstance(inner, types.FunctionType) and is_framework(inner.__module__ or ""):
         yield owner, kind
-        held = (*closure_of(inner), *(inner.__defaults__ or ()), *(inner.__kwdefaults__ or {}).values())
-        yield from ((part, "middleware" if kind == "node" else kind) for part in held)
+        values = (*closure_of(inner), *(inner.__defaults__ or ()), *(inner.__kwdefaults__ or {}).values())
+        yield from ((part, "middleware" if kind == "node" else kind) for part in values)
     elif is_framework(type(value).__module__) and not isinstance(value, (type, BaseTool, BaseChatModel)):
         for name, part in _attributes(value):
             yield part, "middleware" if name.endswith("wrap_tool_call") else kind
@@ -347,10 +347,10 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _overrides(kind: type) -> Iterator[types.FunctionType]:
-    """The user's methods in a class of the user's that the framework knows by name: those it may call."""
-    known = {name for base in kind.__mro__ if is_library_class(base) for name in vars(base)}
+    """Yield the user's methods of a class that override a framework's method: the framework may call them."""
+    framework_names = {name for base in kind.__mro__ if is_library_class(base) for name in vars(base)}
     for base in itertools.filterfalse(is_library_class, kind.__mro__):
-        for name in known & vars(base).keys():
+        for name in framework_names & vars(base).keys():
             entry = vars(base)[name]
             method = getattr(entry, "fget", None) or getattr(entry, "__func__", entry)
             if is_users(method):
@@ -358,14 +358,15 @@ def _overrides(kind: type) -> Iterator[types.FunctionType]:
 
 
 def _of_schema(schema: Any) -> Iterator[tuple[str, Reached]]:
-    """The user's functions that run when a value of a class is made or changed, by Python or by pydantic."""
+    """Yield the user's functions that Python or pydantic runs when a class is instantiated or changed."""
     if not isinstance(schema, type) or is_library_class(schema):
         return
     decorators = getattr(schema, "__pydantic_decorators__", None)
     groups = getattr(decorators, "__dict__", None) or {
         name: getattr(decorators, name) for name in getattr(decorators, "__slots__", ())
     }
-    declared = [one.func for group in groups.values() if isinstance(group, dict) for one in group.values()]
+    decorated = [group for group in groups.values() if isinstance(group, dict)]
+    declared = [decorator.func for group in decorated for decorator in group.values()]
     fields = (
         *getattr(schema, "model_fields", {}).values(),
         *getattr(schema, "__dataclass_fields__", {}).values(),
@@ -380,8 +381,8 @@ def _of_schema(schema: Any) -> Iterator[tuple[str, Reached]]:
                 declared.append(entry)
             elif is_users_object(entry) and hasattr(type(entry), "__get__"):
                 declared += [vars(type(entry)).get(key) for key in ("__get__", "__set__", "__set_name__")]
-    for one in declared:
-        function = under(getattr(one, "__wrapped__", one))
+    for entry in declared:
+        function = under(getattr(entry, "__wrapped__", entry))
         function = getattr(function, "fget", None) or getattr(function, "__func__", function)
         if is_users(function):
             yield "validator", Reached(function)

@@ -167,10 +167,10 @@ def _import_file(file: Path, start: Path) -> ModuleType:
         return _import_packaged(file, *packaged)
     _on_path(file.parent)
     name = file.stem
-    known = sys.modules.get(name)
-    if known is not None and getattr(known, "__file__", None) == str(file):
-        return known
-    if known is None:
+    imported = sys.modules.get(name)
+    if imported is not None and getattr(imported, "__file__", None) == str(file):
+        return imported
+    if imported is None:
         return _import_module(name, file.parent)
     return _import_beside(file, start)
 

@@ -119,7 +119,7 @@ class LockWatch:
     """
 
     def __init__(self, graph: object, settings: Settings, facts: Locked, store: object) -> None:
-        """Compare what is there now.
+        """Compare the current tools with the lock.
 
         Raises:
             LockDiffers: a tool is new or changed.
@@ -128,7 +128,7 @@ class LockWatch:
         self.notes: list[str] = []
         self._place = lock_of(graph, settings, store)
         self._appeared: dict[str, LockedTool] = {}
-        self._known: set[str] | None = None  # None: there is no lock to go by
+        self._known_names: set[str] | None = None  # None: there is no lock to go by
         self._digests: dict[str, str] = {}  # of the lines of tools that are made at run time
         self._met: Mapping[str, LockedTool] = getattr(facts.judge, "met", {})
         self._first = False
@@ -147,11 +147,11 @@ class LockWatch:
                 for key, line in lines.items()
                 if line.at_run_time and line.digest != bare[key]
             }
-            self._known = {*lines, *settings.tools, *named, *(spec.name for spec in facts.tools)}
+            self._known_names = {*lines, *settings.tools, *named, *(spec.name for spec in facts.tools)}
 
     def add(self, episode: Episode) -> bool:
-        """Look at the calls of an episode; gives whether the lock lacks one of their tools."""
-        if self._known is None or self._place is None:
+        """Check the calls of an episode; return whether the lock lacks one of their tools."""
+        if self._known_names is None or self._place is None:
             return False
         new = {
             name: replace(
@@ -161,11 +161,11 @@ class LockWatch:
                 at_run_time=True,
             )
             for row in episode.transitions
-            if (name := row.call.tool) not in self._known or self._has_changed(name)
+            if (name := row.call.tool) not in self._known_names or self._has_changed(name)
         }
         if not new:
             return False
-        self._known |= new.keys()
+        self._known_names |= new.keys()
         self._digests |= {name: tool.digest for name, tool in new.items()}
         self._appeared |= new
         if not in_ci():

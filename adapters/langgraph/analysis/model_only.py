@@ -29,10 +29,10 @@ from dreamgym_kit.settings import advice
 from dreamgym_kit.settings.schema import Settings
 
 _PLAIN = (bool, bytes, dict, float, int, list, set, str, tuple)
-_KNOWN = (*_PLAIN, AIMessage, ToolMessage, BaseChatModel, ChatPromptTemplate, Command, RunnableSequence)
+_SAFE_TYPES = (*_PLAIN, AIMessage, ToolMessage, BaseChatModel, ChatPromptTemplate, Command, RunnableSequence)
 _FIELDS = frozenset(
     itertools.chain(
-        *map(dir, _KNOWN), AIMessage.model_fields, ToolMessage.model_fields, dir(Send), dir(Runtime)
+        *map(dir, _SAFE_TYPES), AIMessage.model_fields, ToolMessage.model_fields, dir(Send), dir(Runtime)
     )
 )
 """Attributes that code may use of values it was handed: they are those of data and models."""
@@ -73,24 +73,24 @@ class _Reader:
         self._seen: dict[int, bool] = {}
 
     def node(self, bound: Any) -> bool:
-        """Whether a node is seen to do nothing but compute and ask models."""
-        found = list(behind(bound))
-        if not all(is_users(reached.function) for _, reached in found):
+        """Whether a node provably only computes and calls models."""
+        functions = list(behind(bound))
+        if not all(is_users(reached.function) for _, reached in functions):
             return False
         for inner in unwrapped(bound):
             self.asks |= isinstance(inner, BaseChatModel)
-            opaque = isinstance(inner, RunnableLambda) or hasattr(inner, "func")
+            opaque = not functions and (isinstance(inner, RunnableLambda) or hasattr(inner, "func"))
             if not (isinstance(inner, (BaseChatModel, Pregel)) or is_framework(type(inner).__module__)):
                 return False
             elsewhere = isinstance(inner, PregelProtocol) and not isinstance(inner, Pregel)
             ran = getattr(inner, "func", None) or getattr(inner, "afunc", None)
             fixed = (*ran.args, *ran.keywords.values()) if isinstance(ran, functools.partial) else ()
-            if (opaque and not found) or elsewhere or not all(isinstance(value, _FIXED) for value in fixed):
+            if opaque or elsewhere or not all(isinstance(value, _FIXED) for value in fixed):
                 return False  # a builtin, code of a library, a graph elsewhere, or an object that is not read
-        return all(self.computes(reached) for _, reached in found)
+        return all(self.computes(reached) for _, reached in functions)
 
     def computes(self, reached: side_effects.Reached, depth: int = 0) -> bool:
-        """Whether a function is seen to compute only, or to ask a model."""
+        """Whether a function provably only computes, or calls a model."""
         function = reached.function
         if id(function) in self._seen:
             return self._seen[id(function)]
@@ -98,16 +98,16 @@ class _Reader:
             return False
         self._seen[id(function)] = True  # while it is read: it may call itself
         reading = side_effects.read(function, reached.owner)
-        held = [value for value in map(function.__globals__.get, reading.words) if value is not None]
-        held += closure_of(function)
-        methods = (method for value in held for method in _methods(value, reading.words))
+        values = [value for value in map(function.__globals__.get, reading.words) if value is not None]
+        values += closure_of(function)
+        methods = (method for value in values for method in _methods(value, reading.words))
         good = (
             reading.acts is None
             and reading.doubt is None
             and not (reading.forms or reading.graphs or reached.chosen or reading.words & _UNREAD)
-            and all(name in _FIELDS or _stands_in(held, name) for name in _attributes(function))
+            and all(name in _FIELDS or _stands_in(values, name) for name in _attributes(function))
             and all(self.computes(further, depth + 1) for further in (*reading.reached, *methods))
-            and all(self.node(value) for value in held if isinstance(value, Runnable))
+            and all(self.node(value) for value in values if isinstance(value, Runnable))
         )
         self.asks |= bool(reading.words & _ASKS)
         self._seen[id(function)] = good

@@ -120,7 +120,7 @@ def _takes(function: Any, given: Sequence[str]) -> bool:
 
 
 def checkers_of(settings: Settings, tasks: Sequence[Task]) -> Mapping[str, Checker]:
-    """Every checker that a task names, loaded before anything runs."""
+    """Load every checker that a task names, before anything runs."""
     checkers: dict[str, Checker] = {}
     for task in tasks:
         if not task.checker or task.checker in checkers:
@@ -139,8 +139,8 @@ def checkers_of(settings: Settings, tasks: Sequence[Task]) -> Mapping[str, Check
         where = settings.where("checkers", name) if declared else f"task {task.id!a}"
         checker: Any = load_named(reference, kind="checker", where=where, folder=settings.folder)
         if not callable(checker):
-            found_type = type(checker).__name__
-            raise UserError(f"{where}: checker '{reference}' is of type {found_type}, not a function")
+            type_name = type(checker).__name__
+            raise UserError(f"{where}: checker '{reference}' is of type {type_name}, not a function")
         if isinstance(checker, type):
             raise UserError(f"{where}: checker '{reference}' is a class; name an object of it, or a function")
         if not _takes(checker, ("outcome",)):
@@ -158,15 +158,15 @@ def check_tasks(
     unknown fields of an input silently.
 
     Raises:
-        UserError: an expectation or an input names what the graph does not have; or, where each episode
-            `must_reset` its world, a tool changes one that settings name nobody for.
+        UserError: an expectation or an input names what the graph does not have; or, with
+            `must_reset`, a tool changes an environment that no setting resets.
     """
-    known = facts.specs()
+    specs = facts.specs()
     for task in tasks:
         for tool in (*(task.expect.get("calls") or ()), *(task.expect.get("max") or ())):
-            if tool not in known:
+            if tool not in specs:
                 source = f"task {task.id!a}, expect"
-                raise UnknownName("tool", str(tool), known=known, source=source, where="the graph")
+                raise UnknownName("tool", str(tool), known=specs, source=source, where="the graph")
     for task in tasks:
         if facts.state and task.input and not any(name in facts.state for name in task.input):
             source = f"task {task.id!a}, input"
@@ -178,22 +178,22 @@ def check_tasks(
 
 
 def check_effects(facts: GraphInspection, settings: Settings) -> None:
-    """Refuse real calls of tools whose effect nobody has confirmed, and names that no tool has.
+    """Refuse real calls of tools with an unconfirmed effect, and setting keys that name no tool.
 
     Raises:
-        UserError: an effect is a guess; or settings leave unheld, or limit, a tool that the graph does not
-            have: a limit by a misspelled name would be none.
+        UserError: an effect is a guess; or settings limit or auto-approve a tool that the graph does not
+            have: a limit for a misspelled name would have no effect.
     """
-    known = sorted(facts.specs())
+    tool_names = sorted(facts.specs())
     for key, limits in (("most", settings.s2r.max_calls_per_tool), ("rates", settings.s2r.rate_per_tool)):
         for pattern in limits:
-            if not any(fnmatchcase(name, pattern) for name in known):
+            if not any(fnmatchcase(name, pattern) for name in tool_names):
                 where = settings.where("s2r", key, pattern)
-                raise UnknownName("tool", pattern, known=known, source=where, where="the graph")
+                raise UnknownName("tool", pattern, known=tool_names, source=where, where="the graph")
     for name in settings.s2r.auto_approve:
-        if name not in known:
+        if name not in tool_names:
             where = settings.where("s2r", "auto_approve")
-            raise UnknownName("tool", name, known=known, source=where, where="the graph")
+            raise UnknownName("tool", name, known=tool_names, source=where, where="the graph")
     guessed = sorted(
         spec.name for spec in facts.tools if spec.source == "guessed" and not spec.effect.runs_in_dream
     )

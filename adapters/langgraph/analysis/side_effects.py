@@ -164,7 +164,7 @@ def codes_of(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def _without_made(function: types.FunctionType) -> types.FunctionType:
-    """A function that makes tools, without the functions in it that it does not call itself; else itself."""
+    """Return a function that makes tools without the inner functions that it does not call, else itself."""
     code = function.__code__
     named = (function.__globals__.get(name) for name in code.co_names)
     if not any(value is tool or value is StructuredTool or value is Tool for value in named):
@@ -175,12 +175,12 @@ def _without_made(function: types.FunctionType) -> types.FunctionType:
         for before, step, after in zip(listed, listed[1:], listed[2:], strict=False)
         if "PUSH_NULL" in (before.opname, after.opname) and step.opname.startswith("LOAD_")
     }
-    kept = tuple(
+    constants = tuple(
         None if isinstance(constant, types.CodeType) and constant.co_name not in called else constant
         for constant in code.co_consts
     )
     made = types.FunctionType(
-        code.replace(co_consts=kept), function.__globals__, function.__name__, None, function.__closure__
+        code.replace(co_consts=constants), function.__globals__, function.__name__, None, function.__closure__
     )
     made.__kwdefaults__, made.__defaults__ = function.__kwdefaults__, function.__defaults__
     made.__module__ = function.__module__
@@ -271,7 +271,7 @@ def _attribute_of(value: Any, following: Sequence[dis.Instruction]) -> Any:
 
 
 def _attributes(owners: list[Any], words: frozenset[str]) -> list[Any]:
-    """What a method's own object and the user's objects that the code names have under the code's words."""
+    """Return the attributes that the code names, of a method's own object and of the user's objects."""
     values: list[Any] = []
     for place in range(_MAX_ATTRIBUTES):
         if place == len(owners):
@@ -281,7 +281,7 @@ def _attributes(owners: list[Any], words: frozenset[str]) -> list[Any]:
             continue
         of_owner = [value for name in words if (value := _attribute(owner, name)) is not None]
         values += of_owner
-        owners += [value for value in of_owner if not any(value is known for known in owners)]
+        owners += [value for value in of_owner if not any(value is other for other in owners)]
     return values
 
 
@@ -303,7 +303,7 @@ def _attribute(owner: Any, name: str) -> Any:
 
 
 def acts_by(value: Any) -> str | None:
-    """What of the world a value stands for, or is used to reach it by; None: of none that is known."""
+    """Return what a value is or reaches outside the process; None: nothing known."""
     if isinstance(value, io.IOBase):
         return OPEN if _is_open_for_writing(value) else None
     if isinstance(value, types.BuiltinFunctionType | types.FunctionType):
@@ -315,9 +315,9 @@ def acts_by(value: Any) -> str | None:
     if named and f"{module}.{value.__name__}" in _HARMLESS_NAMES:
         return None
     parts = module.split(".")
-    known = next((name for end in (1, 2) if (name := ".".join(parts[:end])) in _ACTING_MODULES), None)
-    if known is not None or named or isinstance(value, types.ModuleType):
-        return known
+    acting_module = next((name for end in (1, 2) if (name := ".".join(parts[:end])) in _ACTING_MODULES), None)
+    if acting_module is not None or named or isinstance(value, types.ModuleType):
+        return acting_module
     library = parts[0] not in sys.stdlib_module_names | _COMPUTES and not is_framework(module)
     client = _CLIENT.search(type(value).__name__) and library and is_library_class(type(value))
     return f"{parts[0]}.{type(value).__name__}" if client else None

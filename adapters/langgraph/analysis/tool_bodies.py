@@ -57,11 +57,11 @@ def framework_control(tool: BaseTool) -> str | None:
 
 
 def bodies_of(tool: BaseTool) -> list[Any]:
-    """What the framework's own leaves call; of other tools the tool itself."""
+    """Return the functions that the framework's own tool classes call; for other classes, the tool itself."""
     if type(tool) not in (StructuredTool, Tool):
         return [tool]
-    held = (tool.__dict__.get(field) for field in ("func", "coroutine"))
-    return [body for body in held if body is not None]
+    bodies = (tool.__dict__.get(field) for field in ("func", "coroutine"))
+    return [body for body in bodies if body is not None]
 
 
 def place_of(called: object) -> str:
@@ -107,19 +107,19 @@ class _Reading:
             return "method", self.of(value.__func__, depth + 1), self.of(value.__self__, depth + 1)
         if isinstance(value, types.FunctionType):
             return self._function(value, depth + 1)
-        if type(value) in (StructuredTool, Tool):  # they only call what they were given
+        if type(value) in (StructuredTool, Tool):  # they only call the functions given to them
             return self._all(bodies_of(value), depth + 1)
         if isinstance(value, functools.partial):
-            held = (value.func, *value.args, *value.keywords.values())
-            return "partial", self._all(held, depth + 1)
+            values = (value.func, *value.args, *value.keywords.values())
+            return "partial", self._all(values, depth + 1)
         if isinstance(value, type):
             return self._kind(value)
         if isinstance(value, dict):
             return self._all(value.values(), depth + 1)
         if isinstance(value, (list, tuple, set, frozenset)):
             return self._all(value, depth + 1)
-        held_in = getattr(value, "__dict__", {}).values()
-        fields = [item for item in held_in if callable(item) and not isinstance(item, type)]
+        attributes = getattr(value, "__dict__", {}).values()
+        fields = [item for item in attributes if callable(item) and not isinstance(item, type)]
         return self._kind(type(value)), self._all(fields, depth + 1)
 
     def _all(self, values: Iterable[Any], depth: int) -> Hashable:
@@ -128,15 +128,15 @@ class _Reading:
     def _function(self, function: types.FunctionType, depth: int) -> Hashable:
         code = real_of(function).__code__
         self.files.add(code.co_filename)
-        held = (*closure_of(function), *(function.__defaults__ or ()))
-        return code.co_filename, code, self._all(held, depth)
+        values = (*closure_of(function), *(function.__defaults__ or ()))
+        return code.co_filename, code, self._all(values, depth)
 
     def _kind(self, kind: type) -> Hashable:
-        known = _KINDS.get(kind)
-        if known is None:
-            known = _KINDS[kind] = _code_of(kind)
-        self.files |= {file for _, file, _ in known[1]}
-        return known
+        code = _KINDS.get(kind)
+        if code is None:
+            code = _KINDS[kind] = _code_of(kind)
+        self.files |= {file for _, file, _ in code[1]}
+        return code
 
 
 _Kind = tuple[str, tuple[tuple[str, str, Hashable], ...]]

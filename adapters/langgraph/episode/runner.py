@@ -399,9 +399,9 @@ class Run:
         if state.stop == "abstained":
             # what an agent does after an answer that nobody gave proves nothing
             cut = replace(outcome, transitions=_to_the_unanswered(session))
-            judged = await _held(judge_cut_off(cut, checker, state.reason), cut, state)
+            judged = await _judge_gated(judge_cut_off(cut, checker, state.reason), cut, state)
             return self._counted(judged or Judgement(Verdict.ERROR, state.reason), state, rests=rests), ()
-        both = await _held(judge_twice(outcome, checker, self.sources.second, session), outcome, state)
+        both = await _judge_gated(judge_twice(outcome, checker, self.sources.second, session), outcome, state)
         if both is None:
             return Judgement(Verdict.ERROR, state.reason), ()
         if both.agree is not None:
@@ -436,8 +436,8 @@ def _not_pure(outcome: Outcome) -> Judgement:  # noqa: ARG001  a checker's form
     )
 
 
-async def _held(judging: Awaitable[_Word], outcome: Outcome, state: EpisodeState) -> _Word | None:
-    """What a checker says, inside the gate; None where it did what it must not in a dream."""
+async def _judge_gated(judging: Awaitable[_Word], outcome: Outcome, state: EpisodeState) -> _Word | None:
+    """Run a checker inside the gate; return None if it did something that a dream forbids."""
     if outcome.real:
         return await judging
     judgement: _Word | None = None

@@ -81,13 +81,13 @@ async def follow(
 
 
 async def _step(parts: AsyncIterator[tuple[str, Any]], state: EpisodeState) -> bool:
-    """Stream a graph until it ends or waits; whether it waits at a breakpoint: an interrupt of nobody."""
+    """Stream a graph until it ends or waits; return whether it waits at a breakpoint, not an interrupt."""
     state.waiting, at_breakpoint = [], False
     async for mode, part in parts:
         if mode == "updates":
             if isinstance(part, Mapping) and "__interrupt__" in part:
-                known = {interrupt.id for interrupt in state.waiting}
-                state.waiting += [new for new in part["__interrupt__"] if new.id not in known]
+                waiting_ids = {interrupt.id for interrupt in state.waiting}
+                state.waiting += [new for new in part["__interrupt__"] if new.id not in waiting_ids]
                 at_breakpoint = not state.waiting
             state.transcript.take(part)
         else:
@@ -208,20 +208,20 @@ def _within(value: Any) -> list[Any]:
 
 
 def _nested_updates(graph: Pregel[Any], take: Callable[[Any, str], None], session: Session) -> dict[str, Any]:
-    """Entries for `config["configurable"]` of `graph`: `take` is given each update of a graph within it.
+    """Return entries for `config["configurable"]` that pass each update of a graph inside `graph` to `take`.
 
-    `astream(subgraphs=True)` would tell it too, at the price of a task and a wake-up for every step of every
-    graph. Here the sink that LangGraph keeps in the config for the same end is ours: a graph that runs in a
+    `astream(subgraphs=True)` would report them too, at the cost of a task and a wake-up for every step of
+    every graph. Here we replace the sink that LangGraph keeps in the config for this: a graph that runs in a
     node, in a tool, or by hand finds it there and calls it, from whatever thread it runs in.
     """
 
-    def heard(chunk: tuple[tuple[str, ...], str, Any]) -> None:
+    def take_chunk(chunk: tuple[tuple[str, ...], str, Any]) -> None:
         namespace, _, update = chunk
         if namespace:  # the outermost graph's own updates are streamed to its caller
             take(update, session.within)
 
     return {
-        CONFIG_KEY_STREAM: StreamProtocol(heard, {"updates"}),
+        CONFIG_KEY_STREAM: StreamProtocol(take_chunk, {"updates"}),
         # a graph that finds a sink takes its writer from there, and its store too
         # and where none is compiled in, LangGraph's platform gives one
         CONFIG_KEY_RUNTIME: replace(

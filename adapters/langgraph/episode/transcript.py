@@ -105,20 +105,21 @@ class Transcript:
         if met or (isinstance(message, ToolMessage) and message.tool_call_id in self._plain):
             return  # a graph inside gave that answer in short form, and its parent gives it as a message
         if message.type != "human" or not any(
-            known["role"] == "user" and known["content"] == message.content for known in self.records
+            earlier["role"] == "user" and earlier["content"] == message.content for earlier in self.records
         ):
             record = message_record(message)
             self._keep(record)
             self._step.append((record, message))
 
     def _take_plain(self, role: str, message: Mapping[str, Any]) -> None:
-        """A message in short form, as nodes may give one; raw-client loops repeat all of them each time."""
+        """Take a message in short form, once: raw-client loops return all of them each time."""
         call_id = message.get("tool_call_id")
         record: dict[str, Any] = {"role": role, "content": to_json(message.get("content"))}
         if message.get("name"):
             record["name"] = str(message["name"])
         if role == "tool":
-            if any(known.get("tool_call_id") == call_id for known in self.records if known["role"] == "tool"):
+            answers = (earlier for earlier in self.records if earlier["role"] == "tool")
+            if any(answer.get("tool_call_id") == call_id for answer in answers):
                 return
             self._plain.add(str(call_id))
             record |= {"tool_call_id": call_id, "status": str(message.get("status", "success"))}

@@ -41,8 +41,8 @@ class ModelBinding:
     structured: set[str] = field(default_factory=set)  # shapes of an answer: nothing runs
     schemas: set[str] = field(default_factory=set)  # descriptions, stubs: what runs is anybody's guess
 
-    def knows_what_runs(self, name: str) -> bool:
-        """Whether a call of `name` cannot reach code that was never seen."""
+    def runs_seen_code(self, name: str) -> bool:
+        """Whether a call of `name` can only reach code that was seen."""
         return name in self.structured or (name in self.objects and name not in self.schemas)
 
 
@@ -149,8 +149,8 @@ class BoundNames:
             return
 
 
-def _forgetting(known: dict[int, Any], key: int) -> Callable[[weakref.ref[Any]], None]:
-    return lambda _: known.pop(key, None) and None
+def _forgetting(entries: dict[int, Any], key: int) -> Callable[[weakref.ref[Any]], None]:
+    return lambda _: entries.pop(key, None) and None
 
 
 def hook_bodies(tool: BaseTool) -> None:
@@ -207,8 +207,8 @@ def own_entry(tool: BaseTool) -> str | None:
 
 
 def _bodies(tool: BaseTool) -> list[Any]:
-    held = [tool.__dict__.get(field) for field in ("func", "coroutine")]
-    return [layer for body in held if body is not None for layer in layers(body) or [under(body)]]
+    bodies = [tool.__dict__.get(field) for field in ("func", "coroutine")]
+    return [layer for body in bodies if body is not None for layer in layers(body) or [under(body)]]
 
 
 def _does_something(tool: BaseTool) -> bool:

@@ -128,35 +128,35 @@ def call_of(tool: BaseTool, args: tuple[Any, ...], kwargs: Mapping[str, Any], ma
 
 
 def bare_arguments(tool: BaseTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Validated arguments as JSON data, without what the framework injected.
+    """Return validated arguments as JSON data, without those that the framework injected.
 
-    Keys and passwords are in them: never to be kept or shown.
+    Keys and passwords are not masked: never store or show the result.
     """
     passed = {**positional_names(tool, args), **kwargs} if args else kwargs
-    kept = _kept_names(tool, passed)
+    own_names = _own_names(tool, passed)
     bare = {}
     for name, value in passed.items():
-        if name in kept and not (isinstance(value, dict) and _is_config(value)):
+        if name in own_names and not (isinstance(value, dict) and _is_config(value)):
             bare[name] = to_json(value)
     return bare
 
 
-def _kept_names(tool: BaseTool, passed: Mapping[str, Any]) -> frozenset[str]:
-    """The names that are not injected: the framework's own rule, worked out once per tool and names."""
-    known = _KEPT.get(id(tool))
-    if known is None or known[0]() is not tool or known[1] is not tool.args_schema:
-        gone = functools.partial(_KEPT.pop, id(tool))
-        known = _KEPT[id(tool)] = (weakref.ref(tool, lambda _: gone(None)), tool.args_schema, {})
+def _own_names(tool: BaseTool, passed: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names that the framework does not inject; cached per tool and set of names."""
+    cached = _NAMES_OF_TOOLS.get(id(tool))
+    if cached is None or cached[0]() is not tool or cached[1] is not tool.args_schema:
+        gone = functools.partial(_NAMES_OF_TOOLS.pop, id(tool))
+        cached = _NAMES_OF_TOOLS[id(tool)] = (weakref.ref(tool, lambda _: gone(None)), tool.args_schema, {})
     names = tuple(passed)
-    kept = known[2].get(names)
-    if kept is None:
-        if len(known[2]) >= _MAX_NAMES:
-            known[2].clear()
-        kept = known[2][names] = frozenset(without_injected(tool, dict(passed))).difference(_PLUMBING)
-    return kept
+    own_names = cached[2].get(names)
+    if own_names is None:
+        if len(cached[2]) >= _MAX_NAMES:
+            cached[2].clear()
+        own_names = cached[2][names] = frozenset(without_injected(tool, dict(passed))).difference(_PLUMBING)
+    return own_names
 
 
-_KEPT: dict[int, tuple[weakref.ref[BaseTool], Any, dict[tuple[str, ...], frozenset[str]]]] = {}
+_NAMES_OF_TOOLS: dict[int, tuple[weakref.ref[BaseTool], Any, dict[tuple[str, ...], frozenset[str]]]] = {}
 _MAX_NAMES = 64  # a tool that takes any keyword could bring ever new ones
 
 
@@ -236,11 +236,11 @@ _MAX_DEPTH = 8  # of objects and lists in which messages are looked for
 
 
 def _without_message_ids(value: Any, depth: int = 0) -> Any:
-    """Messages as what they say: LangGraph draws an id for each, and models one for each call."""
+    """Replace messages by their content: LangGraph draws an id for each message, and models for each call."""
     if isinstance(value, BaseMessage):
-        said = {"type": value.type, "content": value.content, "name": value.name}
+        record = {"type": value.type, "content": value.content, "name": value.name}
         calls = [[call["name"], call["args"]] for call in getattr(value, "tool_calls", ())]
-        return {name: part for name, part in (*said.items(), ("tool_calls", calls)) if part}
+        return {name: part for name, part in (*record.items(), ("tool_calls", calls)) if part}
     if depth < _MAX_DEPTH and type(value) is dict:
         return {name: _without_message_ids(item, depth + 1) for name, item in value.items()}
     if depth < _MAX_DEPTH and type(value) in (list, tuple):
@@ -260,15 +260,15 @@ except ImportError:  # then the framework's own filter is there
 
 
 def without_injected(tool: BaseTool, passed: dict[str, Any]) -> Mapping[str, Any]:
-    """The arguments that the model gave, without those that the framework injected.
+    """Return the arguments that the model gave, without those that the framework injected.
 
-    Newer langchain-core says so itself (`_filter_injected_args`, which its own callbacks use); for 1.0 and
-    1.1 the same rule is read from the schema's annotations.
+    Newer langchain-core has a function for this (`_filter_injected_args`, which its own callbacks use); for
+    1.0 and 1.1 the same rule is read from the schema's annotations.
     """
     own = getattr(type(tool), "_filter_injected_args", None)
     if own is not None:
-        kept: Mapping[str, Any] = own(tool, passed)
-        return kept
+        filtered: Mapping[str, Any] = own(tool, passed)
+        return filtered
     hidden = _injected_names(tool)
     return {
         name: value

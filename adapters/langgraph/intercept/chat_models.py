@@ -88,15 +88,15 @@ class AgentModel(NamedTuple):
 
 
 def served_models(models: Iterable[object], environ: Mapping[str, str]) -> list[AgentModel]:
-    """Return the OpenAI-compatible servers that chat models ask, else the one that variables name."""
+    """Return the OpenAI-compatible servers of chat models, else the server in environment variables."""
     made = (_served(model, environ) for model in models)
-    found = dict.fromkeys(served for served in made if served is not None)
+    servers = dict.fromkeys(served for served in made if served is not None)
     url = environ.get("OPENAI_BASE_URL") or environ.get("OPENAI_API_BASE")
     name = environ.get("OPENAI_MODEL") or environ.get("OPENAI_MODEL_NAME")
-    if not found and url and name and _is_plain(url):  # a graph that makes its model when it is asked
+    if not servers and url and name and _is_plain(url):  # a graph that makes its model when it is asked
         key = "OPENAI_API_KEY" if environ.get("OPENAI_API_KEY") else None
         return [AgentModel(url.rstrip("/"), name, key)]
-    return list(found)
+    return list(servers)
 
 
 def _served(model: object, environ: Mapping[str, str]) -> AgentModel | None:
@@ -126,9 +126,9 @@ def generating(real: Any) -> Any:
         session = _session(self, args, kwargs)
         with turn_of(session, self, args, kwargs) as turn, _failing(session):
             leaf = Leaf(session, real, self, args, kwargs)
-            result: ChatResult = turn.result() or turn.kept(leaf.now(result_of_reply))
+            result: ChatResult = turn.result() or turn.record(leaf.now(result_of_reply))
         if session is not None:
-            _heard(session, self, [generation.message for generation in result.generations], kwargs)
+            _register_calls(session, self, [generation.message for generation in result.generations], kwargs)
         return result
 
     return plain_wrapper(wrapper, real)
@@ -142,9 +142,9 @@ def generating_async(real: Any) -> Any:
         session = _session(self, args, kwargs)
         with turn_of(session, self, args, kwargs) as turn, _failing(session):
             leaf = Leaf(session, real, self, args, kwargs)
-            result: ChatResult = turn.result() or turn.kept(await leaf.result())
+            result: ChatResult = turn.result() or turn.record(await leaf.result())
         if session is not None:
-            _heard(session, self, [generation.message for generation in result.generations], kwargs)
+            _register_calls(session, self, [generation.message for generation in result.generations], kwargs)
         return result
 
     return plain_wrapper(wrapper, real)
@@ -161,17 +161,17 @@ def streaming(real: Any) -> Any:
         if session is None:
             yield from real(self, *args, **kwargs)
             return
-        asked = _Asked()
+        calls = _TurnCalls()
         with turn_of(session, self, args, kwargs, events=events) as turn, _failing(session):
             leaf = Leaf(session, real, self, args, kwargs)
             for place, part in enumerate(turn.parts() or leaf.now(form)):
                 if not place:  # the caller may stop reading here
                     _answered(session)
-                _hear_part(session, self, part, kwargs, asked)
+                _register_part(session, self, part, kwargs, calls)
                 turn.add(part)
                 yield part
             turn.end()
-        asked.announce(session)
+        calls.announce(session)
 
     return plain_wrapper(wrapper, real)
 
@@ -184,27 +184,27 @@ def streaming_async(real: Any) -> Any:
     @functools.wraps(real)
     async def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         session = _session(self, args, kwargs)
-        asked = _Asked()
+        calls = _TurnCalls()
         with turn_of(session, self, args, kwargs, events=events) as turn, _failing(session):
             leaf = Leaf(session, real, self, args, kwargs)
             begun = False
             parts = turn.parts()
-            async for part in _one_by_one(parts) if parts else leaf.parts(form):
+            async for part in _as_async(parts) if parts else leaf.parts(form):
                 if not begun:
                     begun = True
                     _answered(session)
                 if session is not None:
-                    _hear_part(session, self, part, kwargs, asked)
+                    _register_part(session, self, part, kwargs, calls)
                 turn.add(part)
                 yield part
             turn.end()
         if session is not None:
-            asked.announce(session)
+            calls.announce(session)
 
     return plain_wrapper(wrapper, real)
 
 
-async def _one_by_one(parts: Iterable[Any]) -> AsyncIterator[Any]:
+async def _as_async(parts: Iterable[Any]) -> AsyncIterator[Any]:
     for part in parts:
         yield part
 
@@ -292,8 +292,8 @@ def _session(model: BaseChatModel, args: tuple[Any, ...], kwargs: dict[str, Any]
     return session
 
 
-class _Asked:
-    """What a model asks for in one turn, in order, while it is being said."""
+class _TurnCalls:
+    """The calls of one model turn, in order, collected while the turn is streamed."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
@@ -301,20 +301,20 @@ class _Asked:
         self._by_index: dict[Any, str] = {}
 
     def begin(self, name: str, call_id: str | None, request: str, index: Any = None) -> None:
-        """A call is named, with as much of its arguments as is there yet."""
+        """Add a call, with the part of its arguments that has arrived."""
         key = call_id or f"?{len(self._names)}"
         self._names[key], self._requests[key] = name, request
         if index is not None:
             self._by_index[index] = key
 
     def go_on(self, index: Any, request: str) -> None:
-        """More of a call's arguments."""
+        """Append to a call's arguments."""
         key = self._by_index.get(index)
         if key is not None:
             self._requests[key] += request
 
     def announce(self, session: Session) -> None:
-        """Tell the session. Calls whose arguments were not heard count as equal to no other."""
+        """Report the calls to the session. A call whose arguments did not arrive equals no other call."""
         forget_cached()
         if self._names:
             requests = [
@@ -324,35 +324,35 @@ class _Asked:
             session.asked_for(self._names, requests)
 
 
-def _heard(
+def _register_calls(
     session: Session, model: BaseChatModel, messages: Iterable[BaseMessage], kwargs: dict[str, Any]
 ) -> None:
-    """Take in whole answers of a model."""
-    asked = _Asked()
+    """Check and register the calls in whole answers of a model."""
+    calls = _TurnCalls()
     for message in messages:
         for name, call_id, request in _calls_of(message):
-            _check_held(session, model, name, kwargs)
-            asked.begin(name, call_id, request)
-    asked.announce(session)
+            _check_interceptable(session, model, name, kwargs)
+            calls.begin(name, call_id, request)
+    calls.announce(session)
 
 
-def _hear_part(
-    session: Session, model: BaseChatModel, part: Any, kwargs: dict[str, Any], asked: _Asked
+def _register_part(
+    session: Session, model: BaseChatModel, part: Any, kwargs: dict[str, Any], calls: _TurnCalls
 ) -> None:
-    """Take in one streamed part; a refusal comes before the consumer sees it."""
+    """Check and register the calls in one streamed part, before the consumer sees it."""
     message = getattr(part, "message", None)
     if isinstance(message, AIMessageChunk) and message.tool_call_chunks:
         for chunk in message.tool_call_chunks:
             if chunk.get("name"):
-                _check_held(session, model, str(chunk["name"]), kwargs)
-                asked.begin(str(chunk["name"]), chunk["id"], chunk["args"] or "", chunk["index"])
+                _check_interceptable(session, model, str(chunk["name"]), kwargs)
+                calls.begin(str(chunk["name"]), chunk["id"], chunk["args"] or "", chunk["index"])
             else:
-                asked.go_on(chunk["index"], chunk["args"] or "")
+                calls.go_on(chunk["index"], chunk["args"] or "")
         return
-    found = _calls_of(message) if isinstance(message, BaseMessage) else _calls_in_event(part)
-    for name, call_id, request in found:
-        _check_held(session, model, name, kwargs)
-        asked.begin(name, call_id, request)
+    requested = _calls_of(message) if isinstance(message, BaseMessage) else _calls_in_event(part)
+    for name, call_id, request in requested:
+        _check_interceptable(session, model, name, kwargs)
+        calls.begin(name, call_id, request)
 
 
 def _calls_of(message: BaseMessage) -> list[tuple[str, str | None, str]]:
@@ -378,19 +378,18 @@ def _calls_in_event(part: Any) -> list[tuple[str, str | None, str]]:
     ]
 
 
-def _check_held(session: Session, model: BaseChatModel, name: str, kwargs: dict[str, Any]) -> None:
-    """Refuse a call that somebody's own code would run.
+def _check_interceptable(session: Session, model: BaseChatModel, name: str, kwargs: dict[str, Any]) -> None:
+    """Refuse a call that code outside the gate would run.
 
-    What was bound as a tool or function is gated. Of a bare schema, or of a tool or function with nothing
-    in it, it is not known what runs, so a tool has to be there and no loose function. A name that the model
-    was never told of is the framework's to answer ("not a valid tool"), unless a node runs functions by
-    name. And a model that nobody was seen to tell anything has its names from elsewhere: none of them is
-    taken on trust.
+    Tools and functions that were bound are gated. For a bare schema, or an empty tool or function, the code
+    that runs is unknown: a tool of that name must exist and no loose function. The framework answers a name
+    that was never bound ("not a valid tool"), unless a node runs functions by name. A model that was never
+    seen being bound has its names from elsewhere: none of them is trusted.
     """
     if session.mode.bare or name in session.policy.structured:
         return
-    known = HOLDINGS.binding_of(model)
-    seen = known is not None and known.knows_what_runs(name)
+    binding = HOLDINGS.binding_of(model)
+    seen = binding is not None and binding.runs_seen_code(name)
     if registered(name):
         if not seen:
             _check_alone(session, name)
@@ -400,12 +399,12 @@ def _check_held(session: Session, model: BaseChatModel, name: str, kwargs: dict[
     if unhookable is None and (seen or in_node is not None):
         return
     names = {name_of(tool) for tool in kwargs.get("tools") or kwargs.get("functions") or ()}
-    bound = name in names or (known is not None and name in known.schemas)
+    bound = name in names or (binding is not None and name in binding.schemas)
     if unhookable is not None:
         why = f"is a callable that cannot be hooked ({unhookable})"
     elif bound:
         why = "is bound to the model by its schema alone"
-    elif known is None and not names:
+    elif binding is None and not names:
         why = "the model knows from somewhere that the gate does not see"
     elif answers_unknown_names(session) or loose_function(session, name) is None:
         session.count("unknown_tool")
@@ -414,8 +413,8 @@ def _check_held(session: Session, model: BaseChatModel, name: str, kwargs: dict[
     else:
         why = "the model was never told of"
     loose = loose_function(session, name)
-    held = name in hooked_names() or HOLDINGS.has_tool(name)
-    if unhookable is not None or loose is not None or not held:
+    interceptable = name in hooked_names() or HOLDINGS.has_tool(name)
+    if unhookable is not None or loose is not None or not interceptable:
         _refuse(session, name, why, loose or f"package.module:{name}")
 
 

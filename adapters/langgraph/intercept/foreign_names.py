@@ -17,7 +17,7 @@ from dreamgym_kit.guard import egress
 
 NEEDED, HELPS = "needed", "helps"
 
-KNOWN: dict[str, tuple[str, ...]] = {
+TESTED_SERIES: dict[str, tuple[str, ...]] = {
     "langchain-core": ("1",),
     "langgraph": ("1",),
     "langgraph-checkpoint": ("2", "3", "4"),
@@ -83,7 +83,7 @@ _CORE, _TOOLS, _MODELS = (
     "langchain_core.language_models.chat_models",
 )
 _POOLS = "multiprocessing.pool"
-_KEPT, _STREAMED = "langgraph-checkpoint", "_stream_chat_model_events _astream_chat_model_events"
+_CHECKPOINT, _STREAMED = "langgraph-checkpoint", "_stream_chat_model_events _astream_chat_model_events"
 FOREIGN: tuple[Foreign, ...] = (
     *_methods(_CORE, _TOOLS, "BaseTool", "run arun _run _arun invoke ainvoke"),
     *_methods(_CORE, _TOOLS, "StructuredTool", "_run _arun"),
@@ -96,22 +96,22 @@ FOREIGN: tuple[Foreign, ...] = (
     *_methods("langgraph", "langgraph.pregel", "Pregel", _both("update_state bulk_update_state clear_cache")),
     Foreign("langgraph", "langgraph.pregel.remote", "RemoteGraph"),
     *_methods(
-        _KEPT, "langgraph.store.base", "BaseStore", _both("batch get search put delete list_namespaces")
+        _CHECKPOINT, "langgraph.store.base", "BaseStore", _both("batch get search put delete list_namespaces")
     ),
     *_methods(
-        _KEPT,
+        _CHECKPOINT,
         "langgraph.checkpoint.base",
         "BaseCheckpointSaver",
         _both("get get_tuple list put put_writes delete_thread"),
     ),
     *_methods(
-        _KEPT,
+        _CHECKPOINT,
         "langgraph.checkpoint.base",
         "BaseCheckpointSaver",
         _both("delete_for_runs copy_thread prune get_delta_channel_history"),
         HELPS,  # younger than the oldest version that is known
     ),
-    *_methods(_KEPT, "langgraph.cache.base", "BaseCache", _both("get set clear")),
+    *_methods(_CHECKPOINT, "langgraph.cache.base", "BaseCache", _both("get set clear")),
     Foreign(_SDK, "mcp.shared.session", "BaseSession.send_request", series=("1",)),
     Foreign(_SDK, "mcp.server.fastmcp.server", "FastMCP.call_tool", series=("1",)),
     Foreign(_SDK, "mcp.server.lowlevel.server", "request_ctx", series=("1",)),  # what a server works on
@@ -155,18 +155,18 @@ def methods_of(owner: str) -> tuple[str, ...]:
 
 
 def entry(foreign: Foreign) -> Any:
-    """What stands in a loaded module under a name, in the very class that is named; None: nothing."""
+    """Return the entry of a loaded module under a name, in the named class itself; None: there is none."""
     owner: Any = sys.modules.get(foreign.module)
     for part in foreign.name.split("."):
-        held = getattr(owner, "__dict__", {})
-        owner = held.get(part) or held.get("__pydantic_fields__", {}).get(part)
+        namespace = getattr(owner, "__dict__", {})
+        owner = namespace.get(part) or namespace.get("__pydantic_fields__", {}).get(part)
     return owner
 
 
 def loaded() -> dict[str, str]:
-    """The packages of the list that are in use, with their versions."""
+    """Return the listed packages that are imported, with their versions."""
     seen = {}
-    for package in KNOWN:
+    for package in TESTED_SERIES:
         if _TOPS.get(package, package.replace("-", "_")) in sys.modules:
             try:
                 seen[package] = metadata.version(package)
@@ -177,22 +177,22 @@ def loaded() -> dict[str, str]:
 
 
 def series_of(package: str, version: str) -> str:
-    """The series that a version belongs to; the version itself where none is known that it does."""
-    return next((series for series in KNOWN[package] if version.startswith(f"{series}.")), version)
+    """Return the tested series of a version; the version itself if it belongs to none."""
+    return next((series for series in TESTED_SERIES[package] if version.startswith(f"{series}.")), version)
 
 
 def check_foreign_names(*, just_loaded: str = "") -> None:
-    """Refuse to go on where the gate could not hold what it is here to hold; a few milliseconds.
+    """Refuse to go on if the gate cannot intercept an imported package; takes a few milliseconds.
 
     Args:
         just_loaded: a module that is whole although Python still calls it half-loaded.
 
     Raises:
-        UserError: a package in use is of a series, or of a pair, that is not known, or lacks a needed name.
+        UserError: an imported package is of an untested series or pair, or lacks a needed name.
     """
     versions = loaded()
     for package, version in versions.items():
-        if series_of(package, version) not in KNOWN[package]:
+        if series_of(package, version) not in TESTED_SERIES[package]:
             raise UserError(
                 f"{package} {version} is not known to this kit: its calls could not be held. "
                 f"{_remedy(package)}. Nothing was run."
@@ -237,9 +237,9 @@ def _is_findable(module: str) -> bool:
     """Whether there is such a module; unlike `importlib.util.find_spec` this imports no parent of it."""
     path, parts = None, module.split(".")
     for depth in range(1, len(parts) + 1):
-        known = sys.modules.get(".".join(parts[:depth]))
-        if known is not None:
-            path = getattr(known, "__path__", None)
+        imported = sys.modules.get(".".join(parts[:depth]))
+        if imported is not None:
+            path = getattr(imported, "__path__", None)
             continue
         spec = PathFinder.find_spec(".".join(parts[:depth]), path)
         if spec is None:
@@ -267,5 +267,5 @@ def _check_pairs(versions: dict[str, str]) -> None:
 def _remedy(package: str) -> str:
     if package == "python":
         return "Use a newer dreamgym-kit"
-    known = " or ".join(f"{series}.x" for series in KNOWN[package])
-    return f"Install {package} {known} as docs/safety.md lists them, or a newer dreamgym-kit"
+    versions = " or ".join(f"{series}.x" for series in TESTED_SERIES[package])
+    return f"Install {package} {versions} as docs/safety.md lists them, or a newer dreamgym-kit"

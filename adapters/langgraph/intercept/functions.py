@@ -100,15 +100,15 @@ def hook(target: Callable[..., Any], name: str, *, tool: BaseTool | None = None,
     if inspect.isasyncgenfunction(function):
         raise NotHookable("async generator functions cannot be answered in place of")
     with _HOOKING:  # two threads that hook one function at once would hook the hook
-        known = _OF.get(id(function))
-        if known is None:
-            known = _install(function, name, tool, leaf=leaf)
-        elif name not in {known.name, *(other for other, _ in known.also)}:
-            known.also.append((name, tool))
-    if isinstance(target, LRU_CACHE) and not any(target is cache for cache in known.caches):
-        known.caches.append(target)
-        known.caches[-1].cache_clear()
-    return known
+        hooked = _OF.get(id(function))
+        if hooked is None:
+            hooked = _install(function, name, tool, leaf=leaf)
+        elif name not in {hooked.name, *(other for other, _ in hooked.also)}:
+            hooked.also.append((name, tool))
+    if isinstance(target, LRU_CACHE) and not any(target is cache for cache in hooked.caches):
+        hooked.caches.append(target)
+        hooked.caches[-1].cache_clear()
+    return hooked
 
 
 def under(target: Any) -> Any:
@@ -119,27 +119,27 @@ def under(target: Any) -> Any:
 
 
 def layers(target: Any) -> list[types.FunctionType]:
-    """The functions that calling something runs, outermost first: under partials and decorators."""
-    found: list[types.FunctionType] = []
+    """Return the functions that a call of `target` runs, outermost first: under partials and decorators."""
+    functions: list[types.FunctionType] = []
     while True:
         inner = under(target.func if isinstance(target, functools.partial) else target)
         if isinstance(inner, types.FunctionType):
-            if inner in found:
-                return found
-            found.append(inner)
+            if inner in functions:
+                return functions
+            functions.append(inner)
         elif not isinstance(inner, functools.partial):
             call = under(inspect.getattr_static(type(inner), "__call__", None))
-            found += [call] if isinstance(call, types.FunctionType) and not of_library(call) else []
+            functions += [call] if isinstance(call, types.FunctionType) and not of_library(call) else []
         wraps = inspect.getattr_static(inner, "__wrapped__", None)
         target = inner if isinstance(inner, functools.partial) else wraps
         if not callable(target):
-            return found
+            return functions
 
 
 def hook_layers(target: Any, name: str, tool: BaseTool) -> None:
     """Hook a tool's body and the functions under it: other code can hold one of them and call it directly.
 
-    Of a call past the tools of what tools have under partials or objects, see `_meant`.
+    Tools may share a function under partials or objects: `_meant` finds the tool that a direct call is for.
 
     Raises:
         NotHookable: there is no function in it.
@@ -149,9 +149,9 @@ def hook_layers(target: Any, name: str, tool: BaseTool) -> None:
     for function in layers(target) or [target]:
         if outer is not None and (of_library(function) or of_python(function)):
             continue
-        known = _OF.get(id(function))
+        earlier = _OF.get(id(function))
         made = hook(target if outer is None and not given else function, name, tool=tool)
-        if known is None:
+        if earlier is None:
             made.around, made.given = outer, given
         outer = made
 
@@ -164,10 +164,10 @@ def forget_cached() -> None:
 
 
 def hook_twins(living: Living | None = None) -> None:
-    """Hook every living function of the same origin as a hooked one. Who just looked gives `living`.
+    """Hook every living function of the same origin as a hooked one.
 
     A module that is imported under two names, or loaded again, has each of its functions twice; a subclass
-    has a method of its own under the name of a hooked one.
+    has a method of its own under the name of a hooked one. `living`: objects that the caller just collected.
     """
     hooks = list(_HOOKS.values())
     if not hooks:
@@ -175,7 +175,7 @@ def hook_twins(living: Living | None = None) -> None:
     alike: dict[types.CodeType, list[Hook]] = {}
     for hooked in hooks:
         alike.setdefault(hooked.real.__code__, []).append(hooked)
-    known: dict[Any, Hook] = {}  # by origin: of those whose code some other function has too
+    hooks_by_origin: dict[Any, Hook] = {}  # only hooks whose code another function shares
     real, lines = {id(hooked.real) for hooked in hooks}, {code.co_firstlineno for code in alike}
     functions = instances_of(types.FunctionType, LRU_CACHE) if living is None else living.functions()
     # nearly all are neither: this is asked of each function in the process
@@ -188,13 +188,13 @@ def hook_twins(living: Living | None = None) -> None:
         inner = under(function)
         if not isinstance(inner, types.FunctionType) or id(inner) in real:
             continue
-        twin = _OF.get(id(inner)) or _twin(inner, alike, known)
+        twin = _OF.get(id(inner)) or _twin(inner, alike, hooks_by_origin)
         if twin is not None and not (twin.function is inner and function is inner):
             met = id(inner) in _OF
             made = hook(function, twin.name, tool=twin.tool, leaf=twin.leaf)
             made.in_episodes = made.in_episodes if met else twin.in_episodes
             if twin.reference and not made.reference and same_definition(twin.real, made.real):
-                made.reference = twin.reference  # what a person said of the one, they said of the other
+                made.reference = twin.reference  # a person named one copy, and means both
     for hooked in hooks:
         for override in (
             _overrides(hooked.function)
@@ -205,25 +205,25 @@ def hook_twins(living: Living | None = None) -> None:
 
 
 def _twin(
-    function: types.FunctionType, alike: dict[types.CodeType, list[Hook]], known: dict[Any, Hook]
+    function: types.FunctionType, alike: dict[types.CodeType, list[Hook]], hooks_by_origin: dict[Any, Hook]
 ) -> Hook | None:
-    """The hook in another function of the same origin. Origins are read of hooks with that code alone."""
+    """Return the hook in another function of the same origin. Only hooks of the same code are compared."""
     code = function.__code__
     if code not in alike:
         return None
-    known.update(
+    hooks_by_origin.update(
         (_origin(hooked.function, hooked.real.__code__), hooked) for hooked in alike[code]
     )  # of any file
     alike[code] = []
-    return known.get(_origin(function, code))
+    return hooks_by_origin.get(_origin(function, code))
 
 
 def hook_made_around(name: str) -> None:
-    """Hook what hooked functions of a name were made around (`functools.wraps`), if it bears the name too."""
+    """Hook the functions that hooked ones of a name wrap (`functools.wraps`), if they have that name too."""
     outer = hooked_as(name)
     for hooked in outer:
-        for held in closure_of(hooked.real):
-            inner = under(held)
+        for value in closure_of(hooked.real):
+            inner = under(value)
             if isinstance(inner, types.FunctionType) and inner.__name__ == name and id(inner) not in _OF:
                 made = hook(inner, name)
                 made.around = hooked
@@ -231,7 +231,7 @@ def hook_made_around(name: str) -> None:
 
 
 def same_definition(first: object, second: object, depth: int = 3) -> bool:
-    """Whether two functions are the same lines of one file, loaded twice, that hold the same values."""
+    """Whether two functions come from the same lines of one file, loaded twice, and hold the same values."""
     if first is second:
         return True
     if type(first) is not type(second):
@@ -244,11 +244,12 @@ def same_definition(first: object, second: object, depth: int = 3) -> bool:
         return type(first) in _CONSTANT and first == second
     if not depth or not _of_own_file(first) or not _of_own_file(second):
         return False
-    held, held_there = [*_held(first), *_named(first)], [*_held(second), *_named(second)]
+    values = [*_closure_and_defaults(first), *_named(first)]
+    other_values = [*_closure_and_defaults(second), *_named(second)]
     return (
         _origin(first, real_of(first).__code__) == _origin(second, real_of(second).__code__)
-        and len(held) == len(held_there)
-        and all(same_definition(a, b, depth - 1) for a, b in zip(held, held_there, strict=True))
+        and len(values) == len(other_values)
+        and all(same_definition(a, b, depth - 1) for a, b in zip(values, other_values, strict=True))
     )
 
 
@@ -272,8 +273,8 @@ def _named(function: types.FunctionType) -> Iterator[object]:
     return (value for value in values if not isinstance(value, (types.ModuleType, type)))
 
 
-def _held(function: types.FunctionType) -> Iterator[object]:
-    """What a function has beside its code and its module: its closure and defaults."""
+def _closure_and_defaults(function: types.FunctionType) -> Iterator[object]:
+    """Yield the values in a function's closure and defaults."""
     function = real_of(function)
     yield from closure_of(function)
     yield from function.__defaults__ or ()
@@ -400,13 +401,13 @@ def hook_of(function: object) -> Hook | None:
     return _OF.get(id(function))  # the hook keeps its function: no other has that id
 
 
-def ids_kept() -> set[int]:
-    """The ids of the functions and tools that hooks hold: they stay as long as the hooks."""
+def hooked_ids() -> set[int]:
+    """Return the ids of the functions and tools that hooks keep alive."""
     return {
-        id(held)
+        id(object_)
         for hooked in list(_HOOKS.values())
-        for held in (hooked.function, hooked.tool, *(tool for _, tool in hooked.also))
-        if held is not None
+        for object_ in (hooked.function, hooked.tool, *(tool for _, tool in hooked.also))
+        if object_ is not None
     }
 
 
@@ -550,16 +551,16 @@ def _called(
 
 
 def _meant(hooked: Hook, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, BaseTool | None]]:
-    """The tools that a call may be meant for: of partials and objects those that give the same arguments."""
-    known = [(hooked.name, hooked.tool), *hooked.also]
+    """Return the tools that a call may be for: of partials and objects, those that pass its arguments."""
+    candidates = [(hooked.name, hooked.tool), *hooked.also]
     if not hooked.given:
-        return known
+        return candidates
     try:
         given = hooked.signature.bind(*args, **kwargs).arguments
     except TypeError:
         return []
-    of_tools = [each for each in known if each[1] is not None and _gives(each[1], hooked, given)]
-    return of_tools or [each for each in known if each[1] is None]
+    of_tools = [each for each in candidates if each[1] is not None and _gives(each[1], hooked, given)]
+    return of_tools or [each for each in candidates if each[1] is None]
 
 
 def _gives(tool: BaseTool, hooked: Hook, given: dict[str, Any]) -> bool:

@@ -51,7 +51,7 @@ from dreamgym_kit.adapters.langgraph.intercept.chat_models import (
 )
 from dreamgym_kit.adapters.langgraph.intercept.foreign_names import (
     FOREIGN,
-    KNOWN,
+    TESTED_SERIES,
     Foreign,
     check_foreign_names,
     entry,
@@ -228,7 +228,7 @@ _TRACING = ("LANGSMITH_TRACING", "LANGSMITH_TRACING_V2", "LANGCHAIN_TRACING", "L
 def dreaming_process(
     settings: Settings, scratch: Path, *, writable: Sequence[Path] = ()
 ) -> Iterator[list[str]]:
-    """Arm gate and guard for the block; gives what a person should know about doors already open.
+    """Arm gate and guard for the block; yield warnings about connections that were open before.
 
     To be entered before the user's module is imported; `simulate` does so in a fresh process.
 
@@ -247,7 +247,7 @@ def dreaming_process(
         for connection in foreign_connections()
     ]
     scratch.mkdir(parents=True, exist_ok=True)
-    with _kept_to_itself(scratch), guarded(), holding():
+    with _isolated(scratch), guarded(), holding():
         egress.arm(_allowance(settings, scratch, *writable), _latch, _owner)
         try:
             with no_llm_cache():
@@ -265,7 +265,7 @@ def watched_loading(settings: Settings) -> Iterator[list[str]]:
     """
     install()
     noted: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="dreamgym-look-") as folder, _kept_to_itself(Path(folder)):
+    with tempfile.TemporaryDirectory(prefix="dreamgym-look-") as folder, _isolated(Path(folder)):
         try:
             with holding(), egress.watching(_allowance(settings, Path(folder))) as trips:
                 yield noted
@@ -282,8 +282,8 @@ def _allowance(settings: Settings, *writable: Path) -> egress.Allowance:
 
 
 @contextmanager
-def _kept_to_itself(scratch: Path) -> Iterator[None]:
-    """No tracing of the framework's own, temporary files in `scratch`, hooks of the process put back."""
+def _isolated(scratch: Path) -> Iterator[None]:
+    """Disable the framework's tracing, keep temporary files in `scratch`, and restore the process's hooks."""
     before = {name: os.environ.get(name) for name in (*_TRACING, "TMPDIR")}
     temporary, hooks = tempfile.tempdir, [(owner, name, getattr(owner, name)) for owner, name in _HOOKS]
     for name in _TRACING:
@@ -293,7 +293,7 @@ def _kept_to_itself(scratch: Path) -> Iterator[None]:
         yield
     finally:
         tempfile.tempdir = temporary
-        for owner, name, hook_before in hooks:  # one that an episode put in would act for the caller's code
+        for owner, name, hook_before in hooks:  # a hook of an episode would run for the caller's code
             setattr(owner, name, hook_before)
         for name, value in before.items():
             if value is None:
@@ -332,28 +332,28 @@ def latch_unowned(why: str) -> None:
         keep_stray(why)
 
 
-class _Held(NamedTuple):
-    """One function that tells us before it runs."""
+class _Watched(NamedTuple):
+    """A function whose calls are checked before it runs."""
 
     real: types.FunctionType
     called: Callable[[inspect.BoundArguments], str | None]
     signature: inspect.Signature
 
 
-_HELD: dict[int, _Held] = {}  # by id of the function
+_WATCHED: dict[int, _Watched] = {}  # by id of the function
 
 
 def guard_mcp_sessions(patches: PatchSet) -> None:
-    """Refuse tool calls on MCP sessions in dreams, in what is loaded of the package; again does nothing."""
+    """Refuse tool calls on MCP sessions in dreams, in the loaded modules of the package; safe to repeat."""
     for foreign in FOREIGN:
         called = _CALLED.get(foreign.method)
         function = entry(foreign) if called is not None else None
-        if called is not None and function is not None and id(function) not in _HELD:
-            _hold_function(patches, foreign, function, called)
+        if called is not None and function is not None and id(function) not in _WATCHED:
+            _watch_function(patches, foreign, function, called)
 
 
 def guard_late_imports(patches: PatchSet) -> None:
-    """Meet what is imported later: checked and held before anybody can use it."""
+    """Check and guard modules that are imported later, before any code can use them."""
 
     def met(module: str) -> None:
         try:
@@ -371,7 +371,7 @@ def guard_late_imports(patches: PatchSet) -> None:
     patches.on_undo(lambda: sys.meta_path.remove(watch) if watch in sys.meta_path else None)
 
 
-def _hold_function(
+def _watch_function(
     patches: PatchSet, foreign: Foreign, function: Any, called: Callable[[inspect.BoundArguments], str | None]
 ) -> None:
     if not inspect.iscoroutinefunction(function) or not isinstance(function, types.FunctionType):
@@ -382,11 +382,11 @@ def _hold_function(
     number, signature = id(function), inspect.signature(function)
 
     def register(real: types.FunctionType, put_back: Callable[[], None]) -> None:
-        _HELD[number] = _Held(real, called, signature)
+        _WATCHED[number] = _Watched(real, called, signature)
 
         def undo() -> None:
             put_back()
-            del _HELD[number]
+            del _WATCHED[number]
 
         patches.on_undo(undo)
 
@@ -394,22 +394,22 @@ def _hold_function(
 
 
 async def enter_async(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Where calls of the held functions arrive."""
-    held = _HELD[number]
+    """Receive calls of the watched functions."""
+    watched = _WATCHED[number]
     if PROCESS.armed or current.get() is not None:
-        name = held.called(held.signature.bind(*args, **kwargs))
+        name = watched.called(watched.signature.bind(*args, **kwargs))
         if name is not None:
             _check_mcp_call(name)
-    return await held.real(*args, **kwargs)
+    return await watched.real(*args, **kwargs)
 
 
 def _typed(call: inspect.BoundArguments) -> str | None:
-    """`send_request` with a request object; SDK 1.x wraps it in a root model."""
+    """Return the tool of a `send_request` with a request object; SDK 1.x wraps it in a root model."""
     request = call.arguments["request"]
-    asked = getattr(request, "root", request)
-    if getattr(asked, "method", None) != "tools/call":
+    typed = getattr(request, "root", request)
+    if getattr(typed, "method", None) != "tools/call":
         return None
-    return str(getattr(getattr(asked, "params", None), "name", "a tool"))
+    return str(getattr(getattr(typed, "params", None), "name", "a tool"))
 
 
 def _raw(call: inspect.BoundArguments) -> str | None:
@@ -428,8 +428,8 @@ def _served(call: inspect.BoundArguments) -> str | None:
 def _serves(call: inspect.BoundArguments) -> bool:
     if call.arguments.get("context") is not None:  # SDK 2.x passes it on for requests alone
         return True
-    known = (entry(foreign) for foreign in FOREIGN if foreign.name.endswith("request_ctx"))
-    return any(foreign is not None and foreign.get(None) is not None for foreign in known)
+    contexts = (entry(foreign) for foreign in FOREIGN if foreign.name.endswith("request_ctx"))
+    return any(foreign is not None and foreign.get(None) is not None for foreign in contexts)
 
 
 _CALLED: dict[str, Callable[[inspect.BoundArguments], str | None]] = {
@@ -469,19 +469,19 @@ class LateImports(MetaPathFinder):
     """Calls `then` with the name of a module or package of the list once that has been loaded."""
 
     def __init__(self, then: Callable[[str], None]) -> None:
-        packages = {package.replace("-", "_") for package in KNOWN}
+        packages = {package.replace("-", "_") for package in TESTED_SERIES}
         self._names = packages | {foreign.module for foreign in FOREIGN}
         self._then = then
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """As the other finders find it, with a loader that tells when it is done."""
+        """Return the other finders' spec, with a loader that reports when it is done."""
         if fullname not in self._names:
             return None
         others = (finder for finder in list(sys.meta_path) if finder is not self)
-        found = (finder.find_spec(fullname, path, target) for finder in others)
-        spec = next((foreign for foreign in found if foreign is not None), None)
+        specs = (finder.find_spec(fullname, path, target) for finder in others)
+        spec = next((foreign for foreign in specs if foreign is not None), None)
         if spec is not None and spec.loader is not None:
             self._tell_after(spec.loader)
         return spec

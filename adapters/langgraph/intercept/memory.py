@@ -71,12 +71,12 @@ class _Memories:
         self._memories: dict[int, tuple[object, Any]] = {}
 
     def graph(self, graph: Pregel[Any], *, needs_saver: bool) -> Pregel[Any]:
-        known = self._graphs.get(id(graph))
-        if known is None:
+        pair = self._graphs.get(id(graph))
+        if pair is None:
             copy = graph.copy(self._replaced(graph, needs_saver))
-            known = self._graphs[id(graph)] = (graph, copy)
+            pair = self._graphs[id(graph)] = (graph, copy)
             self._graphs[id(copy)] = (copy, copy)
-        return known[1]
+        return pair[1]
 
     def graphs(self) -> list[Pregel[Any]]:
         return [real for real, copy in list(self._graphs.values()) if real is not copy]
@@ -94,10 +94,10 @@ class _Memories:
     def memory(self, real: object) -> Any:
         if isinstance(real, (DreamSaver, DreamStore, DreamCache)):
             return real
-        known = self._memories.get(id(real))
-        if known is None:
-            known = self._memories[id(real)] = (real, _like(real))
-        return known[1]
+        pair = self._memories.get(id(real))
+        if pair is None:
+            pair = self._memories[id(real)] = (real, _like(real))
+        return pair[1]
 
 
 def _like(real: object) -> Any:

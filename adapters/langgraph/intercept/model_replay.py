@@ -28,7 +28,7 @@ ANSWER_FIELDS = (
     *("content", "tool_calls", "invalid_tool_calls", "additional_kwargs", "usage_metadata"),
     *("response_metadata", "name"),
 )
-_TOLD_OF_A_RESPONSE = ("model_name", "model", "finish_reason", "stop_reason")
+_RESPONSE_KEYS = ("model_name", "model", "finish_reason", "stop_reason")
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
@@ -99,12 +99,12 @@ def of_provider(model: BaseChatModel) -> bool:
 
 
 class TapedTurn:
-    """One request on its way: answered from the tape, or kept on it. Does nothing where nothing is taped."""
+    """One request, answered from the tape or recorded on it. Does nothing without a tape."""
 
     def __init__(
-        self, tape: ModelTape | None = None, query: ModelQuery | None = None, said: AIMessage | None = None
+        self, tape: ModelTape | None = None, query: ModelQuery | None = None, answer: AIMessage | None = None
     ) -> None:
-        self._tape, self._query, self._said = tape, query, said
+        self._tape, self._query, self._answer = tape, query, answer
         self._streamed: AIMessageChunk | None = None  # as far as it came
 
     def __enter__(self) -> Self:
@@ -115,23 +115,23 @@ class TapedTurn:
             _UNDER_WAY.discard((id(self._tape), digest_of(self._query)))
 
     def result(self) -> ChatResult | None:
-        """The whole answer, where it is on the tape."""
-        return ChatResult(generations=[ChatGeneration(message=self._said)]) if self._said else None
+        """Return the whole answer, if it is on the tape."""
+        return ChatResult(generations=[ChatGeneration(message=self._answer)]) if self._answer else None
 
     def parts(self) -> list[ChatGenerationChunk] | None:
-        """The answer as a stream of one part."""
-        return [ChatGenerationChunk(message=_as_chunk(self._said))] if self._said else None
+        """Return the answer as a stream of one part, if it is on the tape."""
+        return [ChatGenerationChunk(message=_as_chunk(self._answer))] if self._answer else None
 
-    def kept(self, result: ChatResult) -> ChatResult:
-        """Keep what the model said now."""
+    def record(self, result: ChatResult) -> ChatResult:
+        """Record the model's new answer on the tape, and return it."""
         if result.generations:
             self._keep(result.generations[0].message)
         return result
 
     def add(self, part: Any) -> None:
-        """Take in a streamed part of what the model says now."""
+        """Add a streamed part of the model's new answer."""
         message = getattr(part, "message", None)
-        if self._tape is not None and self._said is None and isinstance(message, AIMessageChunk):
+        if self._tape is not None and self._answer is None and isinstance(message, AIMessageChunk):
             self._streamed = message if self._streamed is None else self._streamed + message
 
     def end(self) -> None:
@@ -146,7 +146,7 @@ class TapedTurn:
 
 _NOT_TAPED = TapedTurn()
 _UNDER_WAY: set[tuple[int, str]] = set()
-"""Requests that are being kept: a model's `_generate` may itself stream, and both are heard."""
+"""Requests that are being recorded: a model's `_generate` may itself stream, and both are intercepted."""
 
 
 def turn_of(
@@ -157,7 +157,7 @@ def turn_of(
     *,
     events: bool = False,
 ) -> TapedTurn:
-    """This request's place on the tape of its episode; `events`: protocol events are asked for, not parts.
+    """Return this request's turn on its episode's tape; `events`: it asks for protocol events, not parts.
 
     Raises:
         CallUnanswered: the tape cannot answer, or could not keep the answer; the model is not asked.
@@ -167,17 +167,17 @@ def turn_of(
         return _NOT_TAPED
     if events:
         _stop(session, f"{type(model).__name__} streams protocol events, which no cassette holds")
-    asked = _asked(model, args, kwargs)
+    query = _model_query(model, args, kwargs)
     if tape.playing:
-        record = tape.play(asked)
+        record = tape.play(query)
         if record is None:
             _stop(session, "the agent's model was asked something that is not in the cassette")
-        return TapedTurn(tape, asked, message_of(record))
-    mark = (id(tape), digest_of(asked))
+        return TapedTurn(tape, query, message_of(record))
+    mark = (id(tape), digest_of(query))
     if mark in _UNDER_WAY:
         return _NOT_TAPED
     _UNDER_WAY.add(mark)
-    return TapedTurn(tape, asked)
+    return TapedTurn(tape, query)
 
 
 def _stop(session: Session, why: str) -> NoReturn:
@@ -194,7 +194,7 @@ def digest_of(query: ModelQuery) -> str:
 
 
 def answer_record(message: AIMessage) -> dict[str, JsonValue]:
-    """An answer as plain data: what a graph acts on, without ids and clocks."""
+    """Return the parts of an answer that a graph acts on, as plain data without ids and times."""
     record: dict[str, JsonValue] = {"content": to_json(message.content)}
     if message.tool_calls:
         record["tool_calls"] = [
@@ -208,11 +208,11 @@ def answer_record(message: AIMessage) -> dict[str, JsonValue]:
         for name, value in message.additional_kwargs.items()
         if value not in (None, "", [], {})
     }
-    told = {name: message.response_metadata.get(name) for name in _TOLD_OF_A_RESPONSE}
+    metadata = {name: message.response_metadata.get(name) for name in _RESPONSE_KEYS}
     record |= {"additional_kwargs": more} if more else {}
     record |= {"usage_metadata": to_json(message.usage_metadata)} if message.usage_metadata else {}
-    told = {name: value for name, value in told.items() if isinstance(value, str)}
-    record |= {"response_metadata": told} if told else {}
+    metadata = {name: value for name, value in metadata.items() if isinstance(value, str)}
+    record |= {"response_metadata": metadata} if metadata else {}
     return record | ({"name": message.name} if message.name else {})
 
 
@@ -228,7 +228,7 @@ def message_of(record: Mapping[str, JsonValue]) -> AIMessage:
     return AIMessage(**record)
 
 
-def _asked(model: BaseChatModel, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ModelQuery:
+def _model_query(model: BaseChatModel, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ModelQuery:
     given = kwargs.get("messages", args[0] if args else ())
     tools = to_json(kwargs.get("tools") or kwargs.get("functions") or [])
     stop = kwargs.get("stop", args[1] if len(args) > 1 else None)
@@ -243,10 +243,11 @@ def _asked(model: BaseChatModel, args: tuple[Any, ...], kwargs: Mapping[str, Any
 
 
 def _without_ids(record: dict[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in record.items() if key != "tool_call_id"}
-    if "tool_calls" in kept:
-        kept["tool_calls"] = [{"name": call["name"], "args": call["args"]} for call in kept["tool_calls"]]
-    return kept
+    without_ids = {key: value for key, value in record.items() if key != "tool_call_id"}
+    if "tool_calls" in without_ids:
+        calls = without_ids["tool_calls"]
+        without_ids["tool_calls"] = [{"name": call["name"], "args": call["args"]} for call in calls]
+    return without_ids
 
 
 def _tool_name(tool: JsonValue) -> str:

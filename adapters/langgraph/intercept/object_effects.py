@@ -33,7 +33,13 @@ from dreamgym_kit.adapters.langgraph.analysis.tool_bodies import (
     is_served,
 )
 from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS
-from dreamgym_kit.adapters.langgraph.intercept.functions import hook_of, hooked_as, ids_kept, is_empty, under
+from dreamgym_kit.adapters.langgraph.intercept.functions import (
+    hook_of,
+    hooked_as,
+    hooked_ids,
+    is_empty,
+    under,
+)
 from dreamgym_kit.argument_effects import guess_effect_when
 from dreamgym_kit.rollout.tool_lock import LockedTool
 from dreamgym_kit.routing.effects import declared_effect, guess_effect
@@ -62,14 +68,14 @@ class ObjectEffects:
         """Keep which objects bear a name now: whom its settings entry means."""
         self._meant[name] = frozenset(map(body_of, bearers))
 
-    def __call__(self, called: object, known: ToolSpec) -> ToolSpec:
-        """`known`, what its name says, where that holds for the object itself; else its own."""
-        stated = self._stated(called, known.name)
-        alike = stated[:2] == (known.effect, known.source) and len(self._meant.get(known.name, ())) < 2
-        if isinstance(called, BaseTool) and known.name not in self.met and not self._meant.get(known.name):
-            described = self._described(called, known.name, stated)  # made while the agent runs
-            self.met[known.name] = locked(described, [called])
-        return known if alike else self._described(called, known.name, stated)
+    def __call__(self, called: object, spec: ToolSpec) -> ToolSpec:
+        """Return `spec`, found by name, if it holds for the object itself; else the object's own."""
+        stated = self._stated(called, spec.name)
+        alike = stated[:2] == (spec.effect, spec.source) and len(self._meant.get(spec.name, ())) < 2
+        if isinstance(called, BaseTool) and spec.name not in self.met and not self._meant.get(spec.name):
+            described = self._described(called, spec.name, stated)  # made while the agent runs
+            self.met[spec.name] = locked(described, [called])
+        return spec if alike else self._described(called, spec.name, stated)
 
     def spec(self, called: object, name: str) -> ToolSpec:
         """One tool or function as the gate will treat it, and who said so."""
@@ -129,13 +135,13 @@ def bearers_of(name: str) -> list[object]:
 
 
 def all_bearers(names: Iterable[str]) -> dict[str, list[object]]:
-    """The same of some names; all found again where those of a name differ, unless none can be litter."""
+    """Return the bearers of each name; if they differ and may be garbage, collect it and search again."""
     names = list(names)
     bearers_by_name = _bearers(names)
-    kept_ids = ids_kept()
+    lasting_ids = hooked_ids()
     if any(
         len(set(map(body_of, bearers))) > 1
-        and not all(id(bearer) in kept_ids or _in_module(bearer) for bearer in bearers)
+        and not all(id(bearer) in lasting_ids or _in_module(bearer) for bearer in bearers)
         for bearers in bearers_by_name.values()
     ):
         del bearers_by_name
@@ -148,8 +154,8 @@ def _in_module(bearer: object) -> bool:
     """Whether an imported module has it under its own name."""
     body = under(next(iter(bodies_of(bearer)), None)) if isinstance(bearer, BaseTool) else bearer
     module, name = getattr(body, "__module__", None), getattr(body, "__name__", None)
-    held = getattr(sys.modules.get(module), "__dict__", {}) if isinstance(module, str) else {}
-    return isinstance(name, str) and held.get(name) is bearer
+    namespace = getattr(sys.modules.get(module), "__dict__", {}) if isinstance(module, str) else {}
+    return isinstance(name, str) and namespace.get(name) is bearer
 
 
 def _bearers(names: Iterable[str]) -> dict[str, list[object]]:
@@ -169,13 +175,13 @@ def _acting(bearers: list[tuple[object, list[Any]]]) -> list[object]:
 
 
 def _by_author(called: object) -> tuple[Effect | None, bool]:
-    """What `@effect` says, and whether it says so of all that may run."""
+    """Return the effect that `@effect` declares, and whether it covers every body that may run."""
     stated = declared_effect(called)
     if stated is not None or type(called) not in (StructuredTool, Tool):
         return stated, True
     marks = [declared_effect(body) for body in bodies_of(called)]  # type: ignore[arg-type]
-    known = [mark for mark in marks if mark is not None]
-    return max(known, key=power, default=None), len(known) == len(marks)
+    effects = [mark for mark in marks if mark is not None]
+    return max(effects, key=power, default=None), len(effects) == len(marks)
 
 
 def _of_settings(name: str, settings: Settings) -> Statement:
@@ -252,10 +258,10 @@ def declared_answer(tool: BaseTool) -> Declared:
 
 
 def _of_server(body: Any) -> Mapping[str, Any] | None:
-    """The output schema of the MCP tool that the adapter's function holds in its closure."""
-    for held in closure_of(body):
-        for name in _OUTPUT_SCHEMAS & set(getattr(type(held), "model_fields", ())):
-            schema = getattr(held, name)
+    """Return the output schema of the MCP tool in the closure of the adapter's function."""
+    for value in closure_of(body):
+        for name in _OUTPUT_SCHEMAS & set(getattr(type(value), "model_fields", ())):
+            schema = getattr(value, name)
             if isinstance(schema, Mapping):
                 return schema
     return None

@@ -105,28 +105,27 @@ def reroute(
 
 
 def subclasses(root: type) -> list[type]:
-    """`root` and every class below it, each once."""
-    found: dict[type, None] = {}
+    """Return `root` and every class below it, each once."""
+    classes: dict[type, None] = {}
     todo = [root]
     while todo:
         owner = todo.pop()
-        if owner not in found:
-            found[owner] = None
+        if owner not in classes:
+            classes[owner] = None
             todo.extend(type.__subclasses__(owner))
-    return list(found)
+    return list(classes)
 
 
 def entry_of(owner: type, name: str, root: type) -> Any:
-    """What stands under `name` in `owner` or in a mixin of it; None where another class below `root` has it.
+    """Return the entry `name` of `owner` or of a mixin of it; None if another class below `root` has it.
 
-    A mixin is no class below `root`, so no walk over those meets it, and yet its methods go before
-    `root`'s own.
+    A mixin is not below `root`, so a walk over subclasses misses it; yet its methods precede `root`'s own.
     """
-    for one in owner.__mro__:
-        if one is root:
+    for base in owner.__mro__:
+        if base is root:
             return None
-        if name in one.__dict__:
-            return one.__dict__[name] if one is owner or not issubclass(one, root) else None
+        if name in base.__dict__:
+            return base.__dict__[name] if base is owner or not issubclass(base, root) else None
     return None
 
 

@@ -48,11 +48,11 @@ def provider_tools(bound: Any) -> list[str]:
 
 
 def _definition(bound: Any) -> Mapping[str, Any]:
-    """What a tool object hands to the provider in place of itself, or a provider's own object holds."""
+    """Return the definition that a tool sends to its provider, or that a provider's own object holds."""
     given = (getattr(bound, "extras", None) or {}) if hasattr(bound, "args_schema") else {}
-    found = given.get("provider_tool_definition") if isinstance(given, Mapping) else None
-    if isinstance(found, Mapping):
-        return found
+    definition = given.get("provider_tool_definition") if isinstance(given, Mapping) else None
+    if isinstance(definition, Mapping):
+        return definition
     if type(bound).__module__.startswith("google.") and hasattr(bound, "model_dump"):
         dumped: Mapping[str, Any] = bound.model_dump(exclude_none=True)
         return dumped
@@ -60,7 +60,7 @@ def _definition(bound: Any) -> Mapping[str, Any]:
 
 
 def without_left_out(session: Session | None, bound: Any) -> Any:
-    """What a model may be told of in an episode: without what settings leave out.
+    """Return the tools that may be bound in an episode, without those that settings leave out.
 
     Raises:
         RealCallBlocked: a tool of the provider's is bound that settings do not leave out.
@@ -68,15 +68,15 @@ def without_left_out(session: Session | None, bound: Any) -> Any:
     if session is None or session.mode.bare or not isinstance(bound, (list, tuple)):
         return bound
     allowed = []
-    for one in bound:
-        names = provider_tools(one)
+    for tool in bound:
+        names = provider_tools(tool)
         for name in names:
             if name not in session.policy.left_out:
                 session.refuse(refusal(name))
         if not names:
-            allowed.append(one)
-        elif isinstance(one, Mapping) and one.get(_BOTH):
-            allowed.append({_BOTH: one[_BOTH]})
+            allowed.append(tool)
+        elif isinstance(tool, Mapping) and tool.get(_BOTH):
+            allowed.append({_BOTH: tool[_BOTH]})
     return allowed
 
 
@@ -108,29 +108,29 @@ def allowed_arguments(session: Session | None, model: Any, kwargs: dict[str, Any
 
 
 def bound_in(graph: Any) -> list[str]:
-    """Tools of the provider's that the nodes of a graph bind, as far as can be seen before they run."""
-    found: dict[str, None] = {}
+    """Return the provider's tools that the nodes of a graph bind, as far as visible before they run."""
+    names: dict[str, None] = {}
     for _, node in nodes_of(graph):
         for inner in unwrapped(node):
             for bound in _bound_by(inner):
-                found.update(dict.fromkeys(provider_tools(bound)))
-    return list(found)
+                names.update(dict.fromkeys(provider_tools(bound)))
+    return list(names)
 
 
 def _bound_by(value: Any, name: str = "", depth: int = 2) -> Iterator[Any]:
-    """What a node, a function of it, or a variable that this uses binds to a model."""
+    """Yield the tools that a node, a function of it, or a variable of the function binds to a model."""
     if isinstance(value, RunnableBinding):
         yield from value.kwargs.get("tools") or ()
     elif isinstance(value, (list, tuple)) and "tool" in name.lower():
         yield from value
     elif isinstance(value, types.FunctionType) and depth:
         code = value.__code__
-        held = dict(zip(code.co_freevars, closure_of(value), strict=True))
-        held |= {
+        variables = dict(zip(code.co_freevars, closure_of(value), strict=True))
+        variables |= {
             co_name: value.__globals__[co_name] for co_name in code.co_names if co_name in value.__globals__
         }
-        for one, used in held.items():
-            yield from _bound_by(used, one, depth - 1)
+        for variable, used in variables.items():
+            yield from _bound_by(used, variable, depth - 1)
     elif not name:
         for function in (getattr(value, "func", None), getattr(value, "afunc", None)):
             yield from _bound_by(getattr(function, "__func__", function), "func", depth)

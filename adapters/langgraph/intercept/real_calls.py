@@ -83,11 +83,11 @@ def run_real(
     owner: object = None,
     identity: Identity | None = None,
 ) -> Flow[Callable[[], Any]]:
-    """Run a real body and keep what it answered. After an interrupt the body runs again on resume.
+    """Run a real body and record its answer. After an interrupt the body runs again on resume.
 
     `identity`: of the call, the same when its node runs again.
 
-    The result gives what the caller gets: what the body gave or raised, or what the fault plan makes of it.
+    Calling the result gives the caller what the body returned or raised, or what the fault plan puts there.
     """
     yield from session.earlier_run_ends(place)
     after, started = session.ledger.after(place), time.time()
@@ -114,8 +114,8 @@ def run_real(
     except (EpisodeStop, GraphBubbleUp) as paused:
         before = session.replies(identity, replies, ended=False)
         if isinstance(paused, GraphInterrupt) and paused.args[0]:  # else it hands over to a parent graph
-            asked = replace(call, replies=(*before, Reply(to_json(paused.args[0][0].value), None)))
-            session.asks(identity, asked, place, after=after, started=started)
+            question = replace(call, replies=(*before, Reply(to_json(paused.args[0][0].value), None)))
+            session.asks(identity, question, place, after=after, started=started)
         raise
     except (SystemExit, KeyboardInterrupt) as error:  # what it did before is done
         keep(call, _with(encode_failure(error), replies))
@@ -285,16 +285,16 @@ class InterruptApprover(CallerApprover):
                 self._given.add(str(reply["digest"]))
 
 
-def shown(held: HeldCall) -> dict[str, Any]:
-    """A pending call as LangGraph shows it to the caller of the graph."""
+def shown(pending: HeldCall) -> dict[str, Any]:
+    """Return a pending call in the form that LangGraph shows to the caller of the graph."""
     return {
         "dreamgym_kit": "approval",
-        "digest": held.digest,
-        "tool": held.call.tool,
-        "args": dict(held.call.args),
-        "effect": held.effect.value,
-        "expected": held.expected.content if not held.expected.unanswered else None,
-        "doubts": list(held.doubts),
+        "digest": pending.digest,
+        "tool": pending.call.tool,
+        "args": dict(pending.call.args),
+        "effect": pending.effect.value,
+        "expected": pending.expected.content if not pending.expected.unanswered else None,
+        "doubts": list(pending.doubts),
     }
 
 
@@ -329,15 +329,15 @@ _REAL: list[types.FunctionType] = []  # `interrupt` as it was, while ours stands
 
 @contextmanager
 def hearing() -> Iterator[list[Reply]]:
-    """Give the questions of the block that got a reply, in order; those of inner blocks too."""
-    around, heard = _HEARING.get(), list[Reply]()
-    token = _HEARING.set(heard)
+    """Yield the replies to the questions of the block, in order; those of inner blocks too."""
+    around, replies = _HEARING.get(), list[Reply]()
+    token = _HEARING.set(replies)
     try:
-        yield heard
+        yield replies
     finally:
         _HEARING.reset(token)
         if around is not None:
-            around += heard
+            around += replies
 
 
 def ask_person(question: JsonValue) -> JsonValue:

@@ -80,16 +80,16 @@ def register_functions(settings: Settings) -> Living:
 def check_confirmed(
     listed: Sequence[InventoryEntry], settings: Settings, confirmed: Container[str] = ()
 ) -> None:
-    """Refuse real calls of functions whose effect nobody has confirmed, neither in settings nor in the lock.
+    """Refuse real calls of functions whose effect is confirmed neither in settings nor in the lock.
 
-    `confirmed` are the names that the lock has.
+    `confirmed`: the names in the lock.
 
     Raises:
         UserError: it says the lines to add.
     """
-    guessed = [one for one in listed if not one.confirmed and one.name not in confirmed]
+    guessed = [entry for entry in listed if not entry.confirmed and entry.name not in confirmed]
     if guessed:
-        lines = "\n".join(f"  {one.line()}  # {one.reached}: {one.why}" for one in guessed)
+        lines = "\n".join(f"  {entry.line()}  # {entry.reached}: {entry.why}" for entry in guessed)
         raise UserError(
             f"{settings.where('functions')}: functions beside the tools may act on the world, and would run "
             f"for real. Correct these lines and add them to dreamgym.toml:\n{lines}\nIf all guesses in "
@@ -177,29 +177,29 @@ def _leads_to_acting(reached: Reached, depth: int = 0) -> bool:
     if hook_of(reached.function) is not None or depth > _MAX_LEFT:
         return hook_of(reached.function) is not None
     reading = read(reached.function, reached.owner)
-    if reading.acts in _LOCAL:  # a cleanup of the agent's own files: the guard holds it, and it is no alarm
+    if reading.acts in _LOCAL:  # the guard confines a cleanup of the agent's own files
         return False
-    return reading.acts is not None or any(_leads_to_acting(one, depth + 1) for one in reading.reached)
+    return reading.acts is not None or any(_leads_to_acting(inner, depth + 1) for inner in reading.reached)
 
 
 def _unreached(
     near: dict[int, Scope], scopes: dict[int, Scope], living: Iterable[Any], left_alone: set[int]
 ) -> list[types.FunctionType]:
-    """The functions and methods that act and that no hook is in."""
+    """Return the functions and methods that have side effects and no hook."""
     functions = [function for function in map(under, living) if type(function) is types.FunctionType]
     # nearly all are of other modules: this is asked of each function in the process
     ours = map(scopes.__contains__, map(id, map(attrgetter("__globals__"), functions)))
     offered = [Reached(function) for function in compress(functions, ours) if is_users(function)]
     framework: list[Any] = []
-    known: dict[int, list[Any]] = {}  # by id of a class: the user's functions in it
+    functions_by_class: dict[int, list[Any]] = {}  # by id of a class: the user's functions in it
     values = {id(value): value for scope in scopes.values() for value in list(scope.values())}
     for value in values.values():  # many are imported into several modules
         with contextlib.suppress(Exception):  # a proxy may raise from anything: it is not read
             if issubclass(_kind(value), _CALLED_BY_FRAMEWORK):
                 framework.append(value)
             else:
-                offered += list(_functions(value, known))
-    left_alone = left_alone | _used_by(framework, known)
+                offered += list(_functions(value, functions_by_class))
+    left_alone = left_alone | _used_by(framework, functions_by_class)
     missed = {
         id(reached.function): reached.function
         for reached in offered
@@ -260,28 +260,28 @@ def _kind(value: Any) -> type:
     return value if issubclass(type(value), type) else type(value)
 
 
-def _functions(value: Any, known: dict[int, list[Any]]) -> Iterator[Reached]:
-    """The user's functions in a value: itself, or the methods and properties of its class."""
+def _functions(value: Any, functions_by_class: dict[int, list[Any]]) -> Iterator[Reached]:
+    """Yield the user's functions in a value: the value itself, or the methods and properties of its class."""
     kind = _kind(value)
     if is_users(function := under(value)):
         yield Reached(function)
     elif kind.__module__ != "builtins" and not is_library_class(kind):
         for cls in kind.__mro__:
-            if id(cls) not in known:
+            if id(cls) not in functions_by_class:
                 parts = (part for entry in list(vars(cls).values()) for part in _parts(entry))
-                known[id(cls)] = list(filter(is_users, parts))
-            yield from (Reached(part, value) for part in known[id(cls)])
+                functions_by_class[id(cls)] = list(filter(is_users, parts))
+            yield from (Reached(part, value) for part in functions_by_class[id(cls)])
 
 
 def _parts(entry: Any) -> Iterator[Any]:
-    """The functions in an entry of a class, also under a wrapper of the gate's own."""
+    """Yield the functions in an entry of a class, also under a wrapper of the gate."""
     if isinstance(entry, property):
-        held: tuple[Any, ...] = (entry.fget, entry.fset, entry.fdel)
+        wrappers: tuple[Any, ...] = (entry.fget, entry.fset, entry.fdel)
     elif isinstance(entry, (staticmethod, classmethod)):
-        held = (entry.__func__,)
+        wrappers = (entry.__func__,)
     else:
-        held = (entry.func if isinstance(entry, functools.cached_property) else entry,)
-    yield from (unpacked(wrapped)[0] for wrapped in held)
+        wrappers = (entry.func if isinstance(entry, functools.cached_property) else entry,)
+    yield from (unpacked(wrapped)[0] for wrapped in wrappers)
 
 
 def _is_called_by_framework(name: str, kind: type) -> bool:
@@ -289,13 +289,13 @@ def _is_called_by_framework(name: str, kind: type) -> bool:
     return any(name in vars(base) for base in kind.__mro__ if is_library_class(base))
 
 
-def _used_by(values: Iterable[Any], known: dict[int, list[Any]]) -> set[int]:
-    """What the framework runs by calling the methods of these objects."""
+def _used_by(values: Iterable[Any], functions_by_class: dict[int, list[Any]]) -> set[int]:
+    """Return the ids of the functions that the framework runs by calling methods of these objects."""
     used: set[int] = set()
     waiting = [
         (function, 0)
         for value in values
-        for function in _functions(value, known)
+        for function in _functions(value, functions_by_class)
         if _is_called_by_framework(function.function.__name__, _kind(value))
     ]
     while waiting:

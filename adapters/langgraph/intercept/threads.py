@@ -33,35 +33,35 @@ Work = Callable[..., Any]
 
 
 def guard_threads(patches: PatchSet) -> None:
-    """Make work go along with the session of whoever hands it over, and mark what an episode begins."""
+    """Run work in the session of the code that hands it over, and mark what an episode begins."""
     _carry(patches, ThreadPoolExecutor, "submit", {1: (None, along)})
     _carry(patches, Future, "add_done_callback", {1: ("fn", along)})
     _carry(patches, _thread, "start_new_thread", {0: (None, quietly)})
-    heard = {"callback": quietly, "error_callback": quietly}
-    for name, heard_at in (("apply_async", 4), ("_map_async", 5)):
-        calls = {heard_at + place: item for place, item in enumerate(heard.items())}
+    callbacks = {"callback": quietly, "error_callback": quietly}
+    for name, first in (("apply_async", 4), ("_map_async", 5)):
+        calls = {first + place: item for place, item in enumerate(callbacks.items())}
         _carry(patches, old_pools.Pool, name, {1: ("func", packed), **calls}, only=old_pools.ThreadPool)
     for name in ("imap", "imap_unordered"):
         _carry(patches, old_pools.Pool, name, {1: ("func", packed)}, only=old_pools.ThreadPool)
     for waits, names in ((old_pools.ApplyResult, ("get",)), (old_pools.IMapIterator, ("next", "__next__"))):
         for name in names:
             patches.replace(waits, name, _unpacking(vars(waits)[name]))
-    _carry(patches, weakref.finalize, "__init__", {2: (None, kept_for_later)})
-    _carry(patches, signal, "signal", {1: (None, kept_for_later)})
-    _carry(patches, BaseEventLoop, "call_at", {2: ("callback", kept_for_later)})  # and by it `call_later`
+    _carry(patches, weakref.finalize, "__init__", {2: (None, for_later)})
+    _carry(patches, signal, "signal", {1: (None, for_later)})
+    _carry(patches, BaseEventLoop, "call_at", {2: ("callback", for_later)})  # and by it `call_later`
     _mark_threads(patches)
     _mark_exits(patches)
 
 
-def kept_for_later(work: Work) -> Work:
-    """What an episode leaves to be done when something else happens; as it is where no episode does so."""
+def for_later(work: Work) -> Work:
+    """Wrap work that an episode schedules for a later event; return other work as it is."""
     of_asyncio = str(getattr(work, "__module__", "")).partition(".")[0] in ("asyncio", "_asyncio")
     return work if of_asyncio or _owner() is None else _Later(work)  # asyncio's own only wake a task
 
 
 def left_behind() -> list[Any]:
-    """What episodes left to be done at exit, by a signal or in a thread; once, and not to a later run."""
-    later = [one.real for reference in _LATER if (one := reference()) is not None and not one.done]
+    """Return the work that episodes left for exit, a signal or a thread; a second call does not return it."""
+    later = [work.real for reference in _LATER if (work := reference()) is not None and not work.done]
     begun = [(thread, vars(thread).get("function") or target) for thread, target in _BEGUN.items()]  # a Timer
     _LATER.clear()
     _BEGUN.clear()
@@ -94,7 +94,7 @@ def _mark_exits(patches: PatchSet) -> None:
 
     @functools.wraps(registering)
     def register(func: Work, /, *args: Any, **kwargs: Any) -> Work:
-        registering(kept_for_later(func), *args, **kwargs)
+        registering(for_later(func), *args, **kwargs)
         return func
 
     patches.replace(atexit, "register", plain_wrapper(register, registering))
@@ -169,7 +169,7 @@ class _Later:
 
     def __init__(self, work: Work) -> None:
         self.real, self._work, self.done = work, quietly(work), False
-        _LATER[:] = [one for one in _LATER if one() is not None]
+        _LATER[:] = [reference for reference in _LATER if reference() is not None]
         _LATER.append(weakref.ref(self))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

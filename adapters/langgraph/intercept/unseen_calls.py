@@ -49,15 +49,15 @@ def tool_of_node(session: Session, name: str) -> BaseTool | None:
 
 
 def loose_function(session: Session, name: str, *, again: bool = False) -> str | None:
-    """Where a living user's function of that name stands ("module:qualname") that no gate holds.
+    """Return the "module:qualname" of a user's function of that name that no gate holds; None: there is none.
 
-    With `again`, one that was found before is looked for anew: it may be hooked by now.
+    `again`: search again for a function that was found before: it may be hooked by now.
     """
     graphs = graphs_of(session)
-    known = _FOUND.setdefault(graphs[0] if graphs else session, {})
-    if name not in known or (again and known[name] is not None):
-        known[name] = _find(name)
-    return known[name]
+    places = _PLACES.setdefault(graphs[0] if graphs else session, {})
+    if name not in places or (again and places[name] is not None):
+        places[name] = _find(name)
+    return places[name]
 
 
 def _find(name: str) -> str | None:
@@ -67,7 +67,7 @@ def _find(name: str) -> str | None:
     return _first(name)
 
 
-_FOUND: "weakref.WeakKeyDictionary[Any, dict[str, str | None]]" = weakref.WeakKeyDictionary()
+_PLACES: "weakref.WeakKeyDictionary[Any, dict[str, str | None]]" = weakref.WeakKeyDictionary()
 """By graph, or by session where no graph runs."""
 
 
@@ -131,9 +131,9 @@ def check_answered(session: Session, messages: Any) -> None:
 
 
 def past_the_gate(session: Session, messages: Sequence[Any]) -> list[Any]:
-    """Calls of this episode in a conversation that the gate did not see, under an id or without one."""
-    known, structured = HOLDINGS.names | hooked_names(), HOLDINGS.structured | session.policy.structured
-    asked = [
+    """Return the calls of this episode in a conversation that bypassed the gate, with an id or without."""
+    gated, structured = HOLDINGS.names | hooked_names(), HOLDINGS.structured | session.policy.structured
+    unseen = [
         call
         for message in messages
         if isinstance(message, AIMessage)
@@ -144,9 +144,9 @@ def past_the_gate(session: Session, messages: Sequence[Any]) -> list[Any]:
     names = set(session.asked_ids.values())
     spare = sum(times for name, times in left.items() if name not in names)  # under the name of what acted
     missing = []
-    for call in asked:
+    for call in unseen:
         name = call["name"]
-        if name not in known or name in structured | session.unknown_names or call["id"] in session.excused:
+        if name not in gated or name in structured | session.unknown_names or call["id"] in session.excused:
             continue
         if left[name] > 0:
             left[name] -= 1
@@ -157,10 +157,10 @@ def past_the_gate(session: Session, messages: Sequence[Any]) -> list[Any]:
     return missing
 
 
-def excuse(session: Session, asked: object) -> None:
-    """An interrupt asks a person about calls: their answer may be the agent's own ("the user declined")."""
-    told = str(asked)
+def excuse(session: Session, question: object) -> None:
+    """Excuse calls that an interrupt asks a person about: the agent may answer them ("the user declined")."""
+    text = str(question)
     for call_id, name in session.asked_ids.items():
-        about = name in told or call_id in told
+        about = name in text or call_id in text
         if about and call_id not in session.held_call_ids and loose_function(session, name) is None:
             session.excused.add(call_id)

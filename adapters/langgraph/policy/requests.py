@@ -180,7 +180,7 @@ def _parsed(text: str) -> object:
 
 
 def _offered(kwargs: Mapping[str, Any]) -> _Offered:
-    """What was bound to the model, each tool in one form; worked out once for the same tools."""
+    """Return the tools bound to the model, each in one form; cached for the same tools."""
     given: list[Any] = [*_listed(kwargs.get("tools")), *_listed(kwargs.get("functions"))]
     config = kwargs.get("toolConfig") or kwargs.get("tool_config")
     if isinstance(config, Mapping):
@@ -191,12 +191,12 @@ def _offered(kwargs: Mapping[str, Any]) -> _Offered:
         text = json.dumps(given)
     except (TypeError, ValueError, RecursionError):
         return _read(given)
-    known = _OFFERED.get(text)
-    if known is None:
+    offered = _OFFERED.get(text)
+    if offered is None:
         if len(_OFFERED) >= _MAX_OFFERED:
             _OFFERED.clear()
-        known = _OFFERED[text] = _read(given)
-    return known
+        offered = _OFFERED[text] = _read(given)
+    return offered
 
 
 def _read(given: Sequence[Any]) -> _Offered:

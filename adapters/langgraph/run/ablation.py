@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
 from dreamgym_kit.adapters.langgraph.run.api import opened_store, waited
 from dreamgym_kit.adapters.langgraph.run.evaluation import evaluate
-from dreamgym_kit.adapters.langgraph.run.experiences import asked_endpoint, with_decisions, with_model
+from dreamgym_kit.adapters.langgraph.run.experiences import experience_endpoint, with_decisions, with_model
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.deployment.model_files import model_digest
 from dreamgym_kit.dream.held_out import Fidelity, fidelity
@@ -33,7 +33,7 @@ from dreamgym_kit.types import Split, Task, Transition
 
 Record = TypeVar("Record")
 Tell = Callable[[AblationRow], None]
-_ASKED = "asked.json"  # what the rows of a folder have in common
+_MEASUREMENT_FILE = "asked.json"  # the request that all rows of a folder share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +135,7 @@ def settings_without(settings: Settings, part: str) -> Settings:
 
 
 def _must_be_same(request: AblationRequest) -> None:
-    """Rows of two measurements are not to be held against each other.
+    """Refuse a folder with rows of another measurement: they cannot be compared.
 
     Raises:
         UserError: the folder holds rows of another one; says where the two differ.
@@ -148,7 +148,7 @@ def _must_be_same(request: AblationRequest) -> None:
         "calls": request.most,
         "settings": tomllib.loads(render_settings(request.settings)),
     }
-    path = request.out / _ASKED
+    path = request.out / _MEASUREMENT_FILE
     there = _read(path, _object, "measure into another folder (--out)")
     if there is None:
         write_atomically(path, json.dumps(wanted, indent=1).encode("ascii"))
@@ -183,7 +183,7 @@ async def _fidelity(request: AblationRequest, settings: Settings, store: Transit
     rows = list(store.scan(tenant=settings.tenant))
     budget = RunBudget(calls=settings.budget.max_calls, usd=settings.budget.max_usd)
     async with AsyncExitStack() as stack:
-        chat = await stack.enter_async_context(asked_endpoint(settings, budget, dreams=True))
+        chat = await stack.enter_async_context(experience_endpoint(settings, budget, dreams=True))
 
         def finish(first: ExperienceModel, seen: Sequence[Transition]) -> ExperienceModel:
             shown = frozenset(row.id for row in seen)  # the model is shown no held-out episode either

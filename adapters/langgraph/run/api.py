@@ -98,25 +98,25 @@ async def asimulate(
         settings: default: the nearest dreamgym.toml, if there is one.
         buffer: recordings to answer from; default: the buffer that settings name, if the file is there.
         experience: an experience model of one's own instead of recordings.
-        policy: a model directory, or a chat endpoint, that answers in place of the agent's chat models; how
-            it is asked stands in `settings.policy`. Default: they answer for themselves.
+        policy: a model directory, or a chat endpoint, that answers in place of the agent's chat models; see
+            `settings.policy`. Default: the agent's chat models answer.
         repeats: episodes per task.
         run_dir: the run directory to make; default: a new one under `settings.runs`.
-        events: hears what happens while it happens.
+        events: receives the events of the run.
         stop: ends the run early, from any thread.
 
     Raises:
-        UserError: something cannot be used as asked; nothing was run.
+        UserError: an argument cannot be used; nothing was run.
 
     While it runs, a real tool that this process calls outside of it is refused. Afterwards the caller's own
     run again; what an episode left running (a thread, a task, a timer) never does.
     """
-    known = with_policy(policy, settings_of(settings, repeats))
+    run_settings = with_policy(policy, settings_of(settings, repeats))
     with (
         requested(
-            RunRequest, graph, tasks, known, buffer=buffer, run_dir=run_dir, experience=experience
+            RunRequest, graph, tasks, run_settings, buffer=buffer, run_dir=run_dir, experience=experience
         ) as request,
-        opened_policy(policy, known) as answers,
+        opened_policy(policy, run_settings) as answers,
     ):
         return await run(replace(request, policy=answers), events=events, stop=stop)
 
@@ -134,13 +134,13 @@ async def arecord(
     label: str | None = None,
     stop: StopSwitch | None = None,
 ) -> RunResult:
-    """Run a graph on its REAL tools and keep every call in the store; see `asimulate` for arguments."""
-    known = settings_of(settings, repeats)
+    """Run a graph on its REAL tools and record every call in the buffer; see `asimulate` for arguments."""
+    run_settings = settings_of(settings, repeats)
     with requested(
         RunRequest,
         graph,
         tasks,
-        known,
+        run_settings,
         buffer=buffer,
         run_dir=run_dir,
         create=True,
@@ -170,7 +170,7 @@ def dreaming(
     settings: Settings | None = None,
     on_unanswered: str = "stop",
 ) -> Iterator[Session]:
-    """Dream in the block: tool calls of this context are answered, none runs. Gives the session.
+    """Dream in the block: tool calls of this context are answered, none runs. Yields the session.
 
     Answers come as in `simulate`: recordings, declared, mined and drafted tool models, then the endpoint of
     the settings, if they name one.
@@ -179,12 +179,12 @@ def dreaming(
     Tools that other code of the process calls meanwhile are refused, unless under `recording`; after the
     block they run again.
     """
-    known = settings_of(settings, None)
+    block_settings = settings_of(settings, None)
     with (
-        opened_store(buffer, known, create=False) as opened,
-        _answering(experience, opened, known) as answers,
+        opened_store(buffer, block_settings, create=False) as opened,
+        _answering(experience, opened, block_settings) as answers,
         gated_session(
-            Mode.DREAM, known, experience=answers, environment=environment, abstain=on_unanswered
+            Mode.DREAM, block_settings, experience=answers, environment=environment, abstain=on_unanswered
         ) as session,
     ):
         yield session
@@ -228,11 +228,13 @@ def recording(
     episode: str = "",
     settings: Settings | None = None,
 ) -> Iterator[Session]:
-    """Keep every tool call of the block; the tools run for real. Gives the session."""
-    known = settings_of(settings, None)
+    """Record every tool call of the block; the tools run for real. Yields the session."""
+    block_settings = settings_of(settings, None)
     with (
-        opened_store(buffer, known, create=True) as opened,
-        gated_session(Mode.RECORD, known, store=opened, environment=environment, episode=episode) as session,
+        opened_store(buffer, block_settings, create=True) as opened,
+        gated_session(
+            Mode.RECORD, block_settings, store=opened, environment=environment, episode=episode
+        ) as session,
     ):
         yield session
 
@@ -271,17 +273,17 @@ def live_policy(mode: Mode, settings: Settings, stage: Stage = Stage.SHADOW) -> 
 
 
 class LiveSpecs(Mapping[str, ToolSpec]):
-    """Specs of whatever tool is met: a block of code may make tools while it runs."""
+    """The specs of all tools met: a block of code may make tools while it runs."""
 
     def __init__(self, settings: Settings) -> None:
         self.judge = ObjectEffects(settings)
         self._settings = settings
-        self._known: dict[str, ToolSpec] = {}
+        self._specs: dict[str, ToolSpec] = {}
 
     def __getitem__(self, name: str) -> ToolSpec:
-        if name not in self._known:
-            self._known[name] = self._look(name)
-        return self._known[name]
+        if name not in self._specs:
+            self._specs[name] = self._look(name)
+        return self._specs[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter({tool.name for tool in HOLDINGS.tools()} | hooked_names())
@@ -320,13 +322,13 @@ def requested(
 
 
 def settings_of(settings: Settings | None, n: object) -> Settings:
-    """The settings given, else the nearest; `n` episodes per task laid over them."""
+    """Return the given settings, else the nearest; `n` episodes per task override theirs."""
     if n is not None and (not isinstance(n, int) or n < 1):
         raise UserError(
             f"repeats: episodes per task are a whole number from 1 on, got {n!r:.40}. Nothing was run."
         )
-    known = settings if settings is not None else load_settings()
-    return known.with_overrides({"simulate.repeats": n})
+    base = settings if settings is not None else load_settings()
+    return base.with_overrides({"simulate.repeats": n})
 
 
 @contextmanager

@@ -134,19 +134,19 @@ def plan_crawl(facts: GraphInspection, *, trust_guesses: bool) -> CrawlPlan:
 async def crawl(
     request: CrawlRequest, *, events: EventSink | None = None, stop: StopSwitch | None = None
 ) -> CrawlResult:
-    """Crawl every world of the request.
+    """Crawl every environment of the request.
 
     Raises:
-        UserError: there is nothing to call, or the graph or a world cannot be used.
+        UserError: there is nothing to call, or the graph or an environment cannot be used.
     """
-    switch, heard, result = stop or StopSwitch(), events or NoEvents(), CrawlResult()
+    switch, sink, result = stop or StopSwitch(), events or NoEvents(), CrawlResult()
     install()
     async with AsyncExitStack() as stack:
         graph = await stack.enter_async_context(open_graph(request.graph, folder=request.settings.folder))
-        asked = RunRequest(
+        run_request = RunRequest(
             graph=request.graph, tasks=(), settings=request.settings, mode=Mode.RECORD, store=request.store
         )
-        facts = ready(graph, asked)
+        facts = ready(graph, run_request)
         LockWatch(request.graph, request.settings, facts, request.store)
         plan = plan_crawl(facts, trust_guesses=request.trust_guesses)
         if not plan.reads:
@@ -161,13 +161,13 @@ async def crawl(
             if result.stopped:
                 break
             await _Environment(
-                request, plan, facts, caller, environments.get(target.environment.name), target, result, heard
+                request, plan, facts, caller, environments.get(target.environment.name), target, result, sink
             ).read(switch)
     return result
 
 
 class _Environment(RunHook):
-    """One world as it is read."""
+    """One environment while it is read."""
 
     def __init__(
         self,
@@ -308,12 +308,12 @@ def _caller(
 
 
 def crawl_targets(tasks: Sequence[Task]) -> list[Crawled]:
-    """The worlds of tasks, each with the words of its tasks, in their order."""
+    """Return the environments of tasks, in order, each with the words of its tasks."""
     words: dict[Environment, dict[str, None]] = {}
     trained = {task.environment for task in tasks if task.split is Split.TRAIN}
     for task in tasks:
-        known = words.setdefault(task.environment, {})
-        known.update(dict.fromkeys(words_of(" ".join(_texts(task.input)))))
+        environment_words = words.setdefault(task.environment, {})
+        environment_words.update(dict.fromkeys(words_of(" ".join(_texts(task.input)))))
     return [
         Crawled(environment, tuple(word), Split.TRAIN if environment in trained else Split.HELD_OUT)
         for environment, word in words.items()

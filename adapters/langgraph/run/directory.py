@@ -148,7 +148,7 @@ def _matters(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
 
 
 def _of_the_dream(settings: Settings) -> dict[str, Any]:
-    """What decides how a dream answers, where it is said."""
+    """Return the settings that decide how a dream answers, where they are set."""
     matters = {
         "without": list(settings.simulate.disable),
         "match": {tool: list(rule.ignore) for tool, rule in settings.match.items()},
@@ -156,7 +156,7 @@ def _of_the_dream(settings: Settings) -> dict[str, Any]:
         "imagine_tools": {
             tool: entry.imagine for tool, entry in settings.tools.items() if entry.imagine is not None
         },
-        "rules": {tool: known.text for tool, known in read_rules(rules_folder(settings)).items()},
+        "rules": {tool: rule_file.text for tool, rule_file in read_rules(rules_folder(settings)).items()},
     }
     return {name: value for name, value in matters.items() if value}
 

@@ -56,25 +56,27 @@ async def aevaluate(
     Args:
         graph: as for `simulate`.
         tasks: a JSON-lines file, or a list of `Task`.
-        real: run the REAL tools. Nothing is kept for dreams. Refused where tools change a world that no
-            `[environments.NAME]` puts back for each episode.
-        baseline: who it is held against (A): an evaluation, or a run directory of the same tasks.
+        real: run the REAL tools. Nothing is kept for dreams. Refused if tools change an environment that no
+            `[environments.NAME]` resets for each episode.
+        baseline: the agent to compare with (A): an evaluation, or a run directory of the same tasks.
         split: only the tasks of this side of the train/test line.
         settings: default: the nearest dreamgym.toml, if there is one.
         buffer: recordings that a dream answers from; default: the buffer of the settings.
         experience: an experience model of one's own instead of recordings.
         policy: a model directory, or a chat endpoint, that answers in place of the agent's chat models.
-        repeats: episodes per task; pass^k is told for k up to it.
+        repeats: episodes per task; pass^k is reported for k up to this.
         faults: share of the calls that fail by plan, 0..1, on the real tools too; default: `evaluate.faults`
             of the settings. `[faults]` says how, and what fails in a dream where neither is given.
         run_dir: the run directory to make; default: a new one under `settings.runs`.
-        events: hears what happens while it happens.
+        events: receives the events of the run.
         stop: ends the run early, from any thread.
 
     Raises:
-        UserError: something cannot be used as asked; nothing was run.
+        UserError: an argument cannot be used; nothing was run.
     """
-    known = with_policy(policy, settings_of(settings, repeats).with_overrides({"evaluate.faults": faults}))
+    run_settings = with_policy(
+        policy, settings_of(settings, repeats).with_overrides({"evaluate.faults": faults})
+    )
     chosen = tasks_of_split(tasks, split)
     before = scores_against(baseline, chosen)  # before anything runs: a wrong name costs no episode
     with (
@@ -82,15 +84,15 @@ async def aevaluate(
             RunRequest,
             graph,
             chosen,
-            known,
+            run_settings,
             buffer=buffer,
             run_dir=run_dir,
             create=None if real else False,
             experience=experience,
         ) as request,
-        opened_policy(policy, known) as answers,
+        opened_policy(policy, run_settings) as answers,
     ):
-        request = replace(request, policy=answers, weights=weights_digest(policy, known))
+        request = replace(request, policy=answers, weights=weights_digest(policy, run_settings))
         result = await run(evaluation_request(request, real=real), events=events, stop=stop)
     return evaluation_of(result, chosen, against=before)
 

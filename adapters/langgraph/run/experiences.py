@@ -151,10 +151,10 @@ def _opened(folder: Path, settings: Settings, *, served: bool) -> Iterator[ChatE
 
 
 @asynccontextmanager
-async def asked_endpoint(
+async def experience_endpoint(
     settings: Settings, budget: RunBudget, *, dreams: bool, check: bool = True, role: str = ""
 ) -> AsyncIterator[ChatEndpoint | None]:
-    """The endpoint of the settings for the block; None while recording, and where none is named.
+    """Open the endpoint of the settings for the block; None while recording, or if none is named.
 
     `check`: ask it once, to be sure that it answers. `role`: as for `open_experience`.
 
@@ -516,20 +516,20 @@ async def answer_sources(
     budget: RunBudget,
     directory: RunDirectory | None,
     *,
-    known: Sequence[ReasonedTrial] = (),
+    trials: Sequence[ReasonedTrial] = (),
 ) -> AnswerSources:
     """Open the endpoint, try it on held-out recordings, and put the chain together.
 
-    Without a `directory` nothing is tried: the driver of this worker did, and `known` came of it.
+    Without a `directory` nothing is tried: the driver of this worker did, and passes its `trials`.
     """
     settings, dreams, check = request.settings, not request.mode.bare, directory is not None
-    chat = await stack.enter_async_context(asked_endpoint(settings, budget, dreams=dreams, check=check))
-    gate, trials, spend = None, known, Spend()
+    chat = await stack.enter_async_context(experience_endpoint(settings, budget, dreams=dreams, check=check))
+    gate, spend = None, Spend()
     if chat is not None:
         with egress.exempt():  # the kit's own files
             gate = gate_of_settings(settings)
     store = seen_through(request.store, settings.tools, masked_answer)
-    if gate is not None or directory_of(settings) is not None:  # what it was taught would flatter it here
+    if gate is not None or directory_of(settings) is not None:  # it was trained on these recordings
         trials = gate.trials if gate is not None else ()
     elif directory is not None:
         trials, spend = await held_out_trials(directory, store, chat, settings, specs, budget)
@@ -554,7 +554,7 @@ async def answer_sources(
     async def of(role: str) -> ChatEndpoint | None:
         if getattr(settings.experience, f"{role}_model") is None:
             return text
-        own = asked_endpoint(settings, budget, dreams=True, check=check, role=role)
+        own = experience_endpoint(settings, budget, dreams=True, check=check, role=role)
         return await stack.enter_async_context(own)
 
     judge, second = await of("judge") if settings.experience.judge else None, None

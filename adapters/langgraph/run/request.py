@@ -34,7 +34,7 @@ class RunRequest:
         must_reset: refuse to run where tools change a world that nobody puts back for each episode.
         real_faults: the faults of the settings befall real tools' calls too; nothing of it may be kept.
         overseer: lets the real calls of `Mode.S2R` through, as far as `stage` goes.
-        must_be_said: refuse tools whose effect is only guessed.
+        needs_confirmed_effects: refuse tools whose effect is only guessed.
         trains: what the dream answers is learned from, so its model answers only where it is trusted.
         judge: judges every episode instead of the tasks' own checkers.
         policy: answers in place of the graph's chat models, as `settings.policy` says; None: they do.
@@ -65,7 +65,7 @@ class RunRequest:
     weights: str = ""
     overseer: Overseer | None = None
     stage: Stage = Stage.SHADOW
-    must_be_said: bool = False
+    needs_confirmed_effects: bool = False
     shard: Shard | None = None
     gate: GateSettings | None = None
     overlap: bool = False

@@ -114,7 +114,7 @@ class RunResult:
 async def run(
     request: RunRequest, *, events: EventSink | None = None, stop: StopSwitch | None = None
 ) -> RunResult:
-    """Run every task n times and say what happened.
+    """Run every task n times and return the results.
 
     Raises:
         UserError: the graph, tasks, settings, buffer or run directory cannot be used; nothing was run.
@@ -127,7 +127,7 @@ async def run(
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(run_directory(request, whole))
         warnings = stack.enter_context(gated_process(request, directory.path))
-        noted = _kernel_heard(request.mode)
+        noted = _watch_sandbox(request.mode)
         budget, tally = RunBudget(settings.budget.max_calls, settings.budget.max_usd), Tally()
         made = await prepared(stack, request, tasks, budget)
         lock = LockWatch(request.graph, settings, made.facts, request.store)
@@ -135,24 +135,24 @@ async def run(
         lanes = episodes_at_once(request, made.environments, (task.environment.name for task in tasks))
         journal = stack.enter_context(closing(directory.journal()))
         log = stack.enter_context(closing(directory.events()))
-        heard = FanOut([log, events or NoEvents()], made.masker)
-        stack.enter_context(_strays_told(heard, directory.path, made.masker))
+        sink = FanOut([log, events or NoEvents()], made.masker)
+        stack.enter_context(_reporting_strays(sink, directory.path, made.masker))
         errors = count_earlier(directory, budget, tally)
-        if tally.executed:  # in an earlier leg: nothing more begins, and this one says so too
+        if tally.executed:  # in an earlier leg: no episode begins, and this leg reports it again
             switch.cancel(format_executed([call for _, call in tally.executed]), code=ExitCode.EXECUTED)
-        at_once = append_executed(journal, switch, heard)
+        at_once = append_executed(journal, switch, sink)
         sources = await answer_sources(stack, request, made.facts.specs(), budget, directory)
-        _watch_mined(sources.recorded, request, heard, switch)
+        _watch_mined(sources.recorded, request, sink, switch)
         made.sources, seed = sources, settings.simulate.seed
         tally.charge("calibration", sources.spend)
         label = request.label if request.label is not None else directory.manifest.run
-        _tell_start(heard, request, tasks, directory, journal, sources.imagined)
+        _tell_start(sink, request, tasks, directory, journal, sources.imagined)
         work = partial(
             run_episodes,
             jobs_for(tasks, settings.simulate.repeats),
             journal=journal,
             concurrency=lanes,
-            events=heard,
+            events=sink,
             stop=switch,
             on_episode=partial(_count, tally, lock, switch),
         )
@@ -167,19 +167,19 @@ async def run(
                 request, tasks, folder=directory.path, label=label, seed=seed, trials=sources.trials
             )
             async with distributed(
-                request, given, budget=budget, events=heard, stop=switch, at_once=lanes, on_executed=at_once
+                request, given, budget=budget, events=sink, stop=switch, at_once=lanes, on_executed=at_once
             ) as workers:
                 reports = workers.reports
                 totals = await work(workers)
             take_added(request.store, reports)
         else:
-            runner = replace(made, events=heard, label=label, seed=seed, on_executed=at_once)
+            runner = replace(made, events=sink, label=label, seed=seed, on_executed=at_once)
             late_s = LATE_WRITE_S if writes_are_real(request.mode, request.stage) else 0.0
             totals = await work(runner, limit_s=settings.limits.max_seconds, grace_s=GRACE_S + late_s)
         servers = await watch.table() if watch is not None else ()
         tally.add_missing(errors)
         summary, slips = _finish(made, directory, totals, tally, reports, servers)
-        heard.emit("run_finished", directory=str(directory.path))
+        sink.emit("run_finished", directory=str(directory.path))
         lock.check(directory.path)
         notes = (*reports.notes, *(made.policy.notes if made.policy is not None else ()))
         warned = (
@@ -202,10 +202,10 @@ async def run(
         )
 
 
-def _strays_told(heard: EventSink, directory: Path, masker: Masker) -> AbstractContextManager[None]:
-    """In the block what is blocked outside of episodes is an event of the run; after it, it is said and kept.
+def _reporting_strays(sink: EventSink, directory: Path, masker: Masker) -> AbstractContextManager[None]:
+    """Report calls blocked outside of episodes as events in the block; after it, print and log them.
 
-    It may come long after the run: a thread that an episode began goes on.
+    They may come long after the run: a thread that an episode began goes on.
     """
 
     def late(why: str) -> None:
@@ -213,7 +213,7 @@ def _strays_told(heard: EventSink, directory: Path, masker: Masker) -> AbstractC
         with suppress(OSError, RunDirectoryError), closing(EventLog(directory / EVENTS)) as log:
             log.emit("violation", episode="", text=masker.text(why))
 
-    return strays_heard(lambda why: heard.emit("violation", episode="", text=why), late)
+    return strays_heard(lambda why: sink.emit("violation", episode="", text=why), late)
 
 
 def _load_early(request: RunRequest) -> None:
@@ -227,8 +227,8 @@ def _load_early(request: RunRequest) -> None:
         import dreamgym_kit.adapters.stores.sqlite_search  # noqa: F401
 
 
-def _kernel_heard(mode: Mode) -> list[str]:
-    """Have a dream take what its sandbox stops; gives where that is noted which fails no run."""
+def _watch_sandbox(mode: Mode) -> list[str]:
+    """Listen to the sandbox of a dream; return the list that collects refusals that do not fail the run."""
     noted: list[str] = []
 
     def take(level: str, text: str) -> None:
@@ -245,7 +245,7 @@ def _kernel_heard(mode: Mode) -> list[str]:
 def _watch_mined(
     recorded: ExperienceModel | None, request: RunRequest, events: EventSink, switch: StopSwitch
 ) -> None:
-    """Watch the mining, which is done before workers begin: they find it kept."""
+    """Watch the mining. With workers, mine before they begin: they read the stored result."""
     if isinstance(recorded, ChainedExperience):
         recorded.programs.watch = partial(_watch_mining, events, switch, [0])
         if request.settings.workers.elsewhere:
@@ -254,14 +254,14 @@ def _watch_mined(
 
 
 def _watch_mining(
-    events: EventSink, switch: StopSwitch, told: list[int], share: float, seconds: float
+    events: EventSink, switch: StopSwitch, last_twentieth: list[int], share: float, seconds: float
 ) -> None:
-    """Tell each twentieth of a mining that takes long; the first Ctrl-C ends it, and with it the run."""
+    """Report each twentieth of a long mining; the first Ctrl-C ends it, and with it the run."""
     if switch.requested:
         switch.cancel(switch.reason)
         raise asyncio.CancelledError
-    if seconds > _LONG_S and int(20 * share) != told[0]:
-        told[0] = int(20 * share)
+    if seconds > _LONG_S and int(20 * share) != last_twentieth[0]:
+        last_twentieth[0] = int(20 * share)
         events.emit("mining", share=share)
 
 

@@ -80,7 +80,7 @@ async def prepared(
         graph = await stack.enter_async_context(open_graph_for(request))
         facts = ready(graph, request)
     check_nodes(graph, settings, has_policy=request.policy is not None)
-    if request.must_be_said:
+    if request.needs_confirmed_effects:
         check_effects(facts, settings)
     check_tasks(tasks, facts, settings, must_reset=request.must_reset)
     keep_secret(settings)  # a worker's, or of a caller in Python
@@ -177,15 +177,15 @@ def policy_of(request: RunRequest) -> ModelPolicy | None:
 
 
 def check_nodes(graph: Pregel[Any], settings: Settings, *, has_policy: bool) -> None:
-    """Refuse a name in `policy.only_nodes` of no node: its models would answer for themselves, unnoticed.
+    """Refuse a name in `policy.only_nodes` that no node has: the policy would not answer there, unnoticed.
 
-    Nodes of graphs that a node or tool runs by hand cannot be known; a pattern or a path below a node is
-    taken on trust.
+    Nodes of graphs that a node or tool runs by hand are not visible: a pattern or a path below a node is
+    accepted unchecked.
     """
     if not has_policy or not settings.policy.only_nodes:
         return
-    known = [path for path, _ in nodes_of(graph)]
-    names = {name for path in known for name in (path, path.rpartition("/")[2])}
+    paths = [path for path, _ in nodes_of(graph)]
+    names = {name for path in paths for name in (path, path.rpartition("/")[2])}
     for name in settings.policy.only_nodes:
         plain = not any(mark in name for mark in "*?[/")
         if plain and name not in names:

@@ -239,7 +239,7 @@ async def open_worker(
         warnings = stack.enter_context(gated_process(request, folder))
         made = await prepared(stack, request, tasks, budget)
         trials = [ReasonedTrial(*trial) for trial in given["trials"]]
-        made.sources = await answer_sources(stack, request, made.facts.specs(), budget, None, known=trials)
+        made.sources = await answer_sources(stack, request, made.facts.specs(), budget, None, trials=trials)
         here = _Here(
             made=made,
             events=FanOut([events], made.masker),
@@ -333,10 +333,10 @@ class _Here(WorkerContext):
         return {
             "turns": self._turns.pop(episode, ()),
             "gone": () if gone is None else (gone.kind, self.made.masker.text(str(gone))),
-            **self._heard(),
+            **self._strays_and_notes(),
         }
 
-    def _heard(self) -> dict[str, tuple[str, ...]]:
+    def _strays_and_notes(self) -> dict[str, tuple[str, ...]]:
         strays, policy = PROCESS.stray_calls(once=True), self.made.policy
         notes, mask = policy.notes if policy is not None else (), self.made.masker.text
         return {"strays": tuple(map(mask, strays)), "notes": tuple(map(mask, notes))}
@@ -368,7 +368,7 @@ class _Here(WorkerContext):
     def last(self) -> dict[str, JsonValue]:
         """See `WorkerContext.last`."""
         first, store = self.made.sources.recorded, self.made.request.store
-        last: dict[str, JsonValue] = {**self._heard()}
+        last: dict[str, JsonValue] = {**self._strays_and_notes()}
         if isinstance(store, BufferedStore):
             last["added"] = store.added
         if isinstance(first, ChainedExperience):

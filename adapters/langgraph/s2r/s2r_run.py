@@ -134,16 +134,16 @@ def s2r_report(result: S2rResult) -> dict[str, Any]:
 def run_s2r(
     request: S2rRequest, *, events: EventSink | None = None, stop: StopSwitch | None = None
 ) -> S2rResult:
-    """Go on from the dream on the real tools, as far as gate, budget and stage allow.
+    """Continue from the dream on the real tools, as far as gate, budget and stage allow.
 
     Raises:
         MissingExtra: the packages of the extra `train` are not installed.
-        UserError: something cannot be used as asked; no real call was made.
+        UserError: an argument cannot be used; no real call was made.
     """
     require_extra("train")
     require_alone("s2r")
-    # Real calls stay under one overseer: workers that settings give to other commands are none of its.
-    # And no sandbox can stand: what is real is to get out.
+    # Real calls stay under one overseer, so workers of the settings are not used.
+    # And the sandbox is off: real calls must get out.
     guard = replace(request.settings.guard, sandbox="off")
     request = replace(request, settings=replace(request.settings, workers=WorkersSettings(), guard=guard))
     switch, stage = stop or StopSwitch(), Stage(request.settings.s2r.stage)
@@ -164,7 +164,7 @@ def run_s2r(
         audit = stack.enter_context(closing(open_audit(directory.path / AUDIT)))
         refuse_after_divergence(audit, instead="begin a new run; its weights are kept")
         log = stack.enter_context(closing(directory.events()))
-        heard = FanOut([log, events or NoEvents()], process_masker(request.settings.experience.key_env))
+        sink = FanOut([log, events or NoEvents()], process_masker(request.settings.experience.key_env))
         store = EarlierRecordings(request.store, f"s2r-{directory.manifest.run}:")
         dream = request.experience or chained_experience(store, request.settings)
         request = replace(request, store=store, experience=dream)  # one for all parts: it is mined once
@@ -174,9 +174,9 @@ def run_s2r(
             experience=dream,
             store=store,
             approver=approver,
-            on_stop=lambda stopped: _report_stop(stopped, heard, switch),
+            on_stop=lambda stopped: _report_stop(stopped, sink, switch),
         )
-        run = _Run(request, directory, audit, overseer, stage, heard, switch)
+        run = _Run(request, directory, audit, overseer, stage, sink, switch)
         return run.go(learn, held_out, model)
 
 
@@ -287,7 +287,7 @@ class _Run:
             mode=mode,
             policy=policy,
             overseer=self._overseer if mode is Mode.S2R else None,
-            must_be_said=True,
+            needs_confirmed_effects=True,
             must_reset=self._stage is not Stage.SHADOW,
             label=f"s2r-{self._directory.manifest.run}:{name}",
         )
@@ -385,7 +385,7 @@ def s2r(
     preflight_only: bool = False,
     events: EventSink | None = None,
 ) -> S2rResult:
-    """Let a policy that was trained in a dream go on learning on the REAL tools, as far as it is let.
+    """Let a policy trained in a dream continue to learn on the REAL tools, as far as gate and budget allow.
 
     Args:
         graph: as for `simulate`.
@@ -404,22 +404,24 @@ def s2r(
         run_dir: the run directory to make, or to go on with; default: a new one under `settings.runs`.
         resume: go on with the run in `run_dir`.
         preflight_only: no further than the gate; no real call is made.
-        events: hears what happens while it happens.
+        events: receives the events of the run.
 
     Raises:
         MissingExtra: the packages of the extra `train` are not installed.
-        UserError: something cannot be used as asked; no real call was made.
+        UserError: an argument cannot be used; no real call was made.
     """
     if stage is not None and stage not in set(Stage):
         raise UnknownName("stage", str(stage), known=list(Stage), source="stage", where="the stages")
     at_least(0, "run", max_calls=max_calls, steps=steps, group_size=group_size, seed=seed)
     s2r = {"s2r.max_calls": max_calls, "s2r.stage": None if stage is None else str(Stage(stage))}
-    known = learning_settings(settings, policy, held_out, s2r, steps=steps, group_size=group_size, seed=seed)
+    run_settings = learning_settings(
+        settings, policy, held_out, s2r, steps=steps, group_size=group_size, seed=seed
+    )
     with requested(
         S2rRequest,
         graph,
         tasks,
-        known,
+        run_settings,
         buffer=buffer,
         run_dir=run_dir,
         create=True,

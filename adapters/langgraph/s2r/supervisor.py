@@ -68,7 +68,7 @@ def supervised(
     environment: Environment | None = None,
     settings: Settings | None = None,
 ) -> Iterator[Session]:
-    """Oversee the real calls of the block; gives the session.
+    """Supervise the real calls of the block; yields the session.
 
     Args:
         stage: "shadow", "approve" or "live"; see the page on S2R.
@@ -76,40 +76,40 @@ def supervised(
         audit: the file of the audit log; made where there is none, gone on with where there is one.
         approve: who is asked about held calls: an `Approver`, or a function that gives True for a yes.
             Default: the graph stops with an interrupt.
-        buffer: recordings that real answers are held against; default: the buffer of the settings.
+        buffer: recordings that real answers are compared with; default: the buffer of the settings.
         experience: an experience model of one's own instead.
         environment: what the block works on.
         settings: default: the nearest dreamgym.toml.
 
     Raises:
-        UserError: no budget, or an audit log that is not whole, in use, or of what ended because dream and
-            reality had parted; nothing ran.
+        UserError: no budget, or an audit log that is damaged, in use, or of a run that ended by divergence
+            from the dream; nothing ran.
     """
-    known = settings_of(settings, None).with_overrides({"s2r.max_calls": max_calls})
+    block_settings = settings_of(settings, None).with_overrides({"s2r.max_calls": max_calls})
     if stage not in set(Stage):
         raise UserError(f"stage: there is no {stage!r:.40}; known: {', '.join(Stage)}. Nothing was run.")
     path = Path(audit).absolute()
     with (
-        opened_store(buffer, known, create=False) as opened,
+        opened_store(buffer, block_settings, create=False) as opened,
         RunLock(path.with_name(f"{path.name}.lock")),
         closing(open_audit(path)) as log,
     ):
         refuse_after_divergence(log, instead="begin a new audit log")
         own = f"staging-{log.head[:12]}"
         earlier = None if opened is None else EarlierRecordings(opened, own)
-        dream = experience or chained_experience(earlier, known)
+        dream = experience or chained_experience(earlier, block_settings)
         overseer = overseer_over(
             log,
-            known,
+            block_settings,
             experience=dream,
             store=earlier,
             approver=InterruptApprover() if approve is None else approver_from(approve),
         )
-        begun = False  # nothing is closed that never began: bad settings are refused before
+        begun = False  # bad settings are refused before the log begins
         try:
             with gated_session(
                 Mode.S2R,
-                known,
+                block_settings,
                 stage=Stage(stage),
                 experience=dream,
                 environment=environment,

@@ -114,18 +114,18 @@ class RecordedValues:
             return ()
         with egress.exempt():
             for row in self._store.scan(tenant=self._tenant, environment=environment):
-                values.update(dict.fromkeys(_told(row.answer.content)))
+                values.update(dict.fromkeys(_short_values(row.answer.content)))
                 if len(values) >= _MAX_VALUES:
                     break
         return tuple(values)[:_MAX_VALUES]
 
 
-def _told(content: JsonValue) -> Iterator[str]:
-    """The short texts and numbers in an answer, also where it is JSON in a text."""
+def _short_values(content: JsonValue) -> Iterator[str]:
+    """Yield the short texts and numbers in an answer, including JSON in a text."""
     for leaf in leaves(content):
         inner = _parsed(leaf) if isinstance(leaf, str) else None
         if inner is not None:
-            yield from _told(inner)
+            yield from _short_values(inner)
         elif not isinstance(leaf, str) or 0 < len(leaf) <= _LONGEST:
             yield str(leaf)
 

@@ -165,7 +165,7 @@ class Rollouts:
         judge: Any = None if request.judge is None else OfGiven(request.judge, self._made, made.checkers)
         self._request = made.request = replace(request, judge=judge)
         self._parts, self._directory = made, directory
-        self._known = {task.id for task in tasks}
+        self._task_ids = {task.id for task in tasks}
         self._environments = {task.environment.name for task in tasks}
         self._events, self._stop = events, stop
         self._sent = weights_of(request.policy) if workers is not None else None
@@ -187,7 +187,7 @@ class Rollouts:
         return self._parts.sources.chat
 
     def admit(self, tasks: Sequence[Task], judges: Mapping[str, Checker] | None = None) -> None:
-        """Let more tasks be collected from, held to what those that were opened with are held to.
+        """Admit more tasks for collecting, under the same checks as the first ones.
 
         Their own checkers judge them, also where the request has a judge for those that it opened with.
 
@@ -208,8 +208,8 @@ class Rollouts:
         self._environments |= {task.environment.name for task in tasks}
         if self._workers is not None:
             self._admitted |= {task.id: task for task in tasks}
-        self._made.update({task.id for task in tasks} - self._known)
-        self._known.update(task.id for task in tasks)
+        self._made.update({task.id for task in tasks} - self._task_ids)
+        self._task_ids.update(task.id for task in tasks)
 
     async def collect(self, tasks: Sequence[Task], n: int, *, step: int, seed: int) -> list[Group]:
         """See `Collector.collect`.
@@ -325,9 +325,9 @@ class Rollouts:
         if n < 1:
             raise ValueError("n is 1 or more")
         for task in tasks:
-            if task.id not in self._known:
-                known = sorted(self._known)
-                raise UnknownName("task", task.id, known=known, source="collect", where="the opened tasks")
+            if task.id not in self._task_ids:
+                task_ids = sorted(self._task_ids)
+                raise UnknownName("task", task.id, known=task_ids, source="collect", where="the opened tasks")
 
     @contextmanager
     def _directory_of(

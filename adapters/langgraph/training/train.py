@@ -80,7 +80,7 @@ def run_training(
     Raises:
         MissingExtra: the packages of the extra `train` are not installed.
         FirstStopped: this is one of several processes, and the first one failed.
-        UserError: something cannot be used as asked; nothing was learned.
+        UserError: an argument cannot be used; nothing was learned.
     """
     require_extra("train")
     from dreamgym_kit.adapters.trainers.ranks import leading, lends_a_hand, run_rank
@@ -92,7 +92,7 @@ def run_training(
 
 
 def _trained(request: TrainRequest, others: "Others", events: EventSink, stop: StopSwitch) -> TrainResult:
-    """Open what a training is made of, and run it from its last checkpoint."""
+    """Open the parts of a training, and run it from its last checkpoint."""
     learn, held_out = task_sides(request)
     model = base_model(request.settings)
     options = grpo_options(request.settings)
@@ -100,8 +100,8 @@ def _trained(request: TrainRequest, others: "Others", events: EventSink, stop: S
     with ExitStack() as stack:
         directory = stack.enter_context(training_directory(request, learn, held_out, model))
         log = stack.enter_context(closing(directory.events()))
-        heard = FanOut([log, events], process_masker(request.settings.experience.key_env))
-        parts = _Parts(stack, request, directory, heard, stop, stack.enter_context(BackgroundLoop()))
+        sink = FanOut([log, events], process_masker(request.settings.experience.key_env))
+        parts = _Parts(stack, request, directory, sink, stop, stack.enter_context(BackgroundLoop()))
         policy, folder = parts.policy(model), directory.path
         trainer = others.trainer(
             model.absolute(), folder.absolute() / CHECKPOINTS, options, logs=folder / LOGS
@@ -139,11 +139,11 @@ def _trained(request: TrainRequest, others: "Others", events: EventSink, stop: S
                     folder=directory.path / MADE,
                     judged_apart=request.judge is not None,
                 ),
-                known_ids=_known_ids(trainer),
+                known_ids=_known_text_ids(trainer),
             ),
             folder=directory.path,
             aside=parts.aside,
-            events=heard,
+            events=sink,
             stop=stop,
         )
         asks = bool(request.settings.policy.urls)
@@ -276,8 +276,8 @@ def _write_report(
     )
 
 
-def _known_ids(trainer: "TrlTrainer") -> list[int]:
-    """What the trained model's own tokenizer and template make of the known text."""
+def _known_text_ids(trainer: "TrlTrainer") -> list[int]:
+    """Return the token ids of the known text by the trained model's own tokenizer and template."""
     messages = [{"role": message.role, "content": message.content} for message in KNOWN_TEXT]
     text = trainer.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     ids: list[int] = trainer.tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -363,7 +363,7 @@ def train(
         seed: same seed, same weights.
         run_dir: the run directory to make, or to go on with; default: a new one under `settings.runs`.
         resume: go on with the training in `run_dir`.
-        events: hears what happens while it happens.
+        events: receives the events of the training.
 
     Returns:
         The result: `weights` is the model directory, `training` the figures, `trained.alarm` what
@@ -371,17 +371,19 @@ def train(
 
     Raises:
         MissingExtra: the packages of the extra `train` are not installed.
-        UserError: something cannot be used as asked; nothing was learned.
+        UserError: an argument cannot be used; nothing was learned.
     """
     at_least(1, "learned", steps=steps)
     at_least(2, "learned", group_size=group_size)
     at_least(0, "learned", seed=seed)
-    known = learning_settings(settings, policy, held_out, steps=steps, group_size=group_size, seed=seed)
+    run_settings = learning_settings(
+        settings, policy, held_out, steps=steps, group_size=group_size, seed=seed
+    )
     with requested(
         TrainRequest,
         graph,
         tasks,
-        known,
+        run_settings,
         buffer=buffer,
         run_dir=run_dir,
         held_out=None if isinstance(held_out, (str, Path)) else held_out,
@@ -399,12 +401,12 @@ def learning_settings(
     more: Mapping[str, object] | None = None,
     **train: object,
 ) -> Settings:
-    """The settings given, else the nearest, with what a public function was given laid over them.
+    """Return the given settings, else the nearest, overridden by the arguments of a public function.
 
     `train`: keys of `[train]`; `more`: other keys.
     """
-    known = settings if settings is not None else load_settings()
-    return known.with_overrides(
+    base = settings if settings is not None else load_settings()
+    return base.with_overrides(
         {
             "policy.model": str(Path(policy).absolute()) if policy is not None else None,
             "train.eval_tasks": str(Path(held_out).absolute()) if isinstance(held_out, (str, Path)) else None,

@@ -54,7 +54,7 @@ _NEVER = (
     "VLLM_USE_RUST_FRONTEND",  # answers without the door
 )
 _OURS = {"PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", DRAINING, _HERE_ONLY}  # not the server's
-_SAID_ELSEWHERE = {
+_SET_ELSEWHERE = {
     "--api-key": f"lists of processes show it: set {KEY}",
     "--host": "say it to this command: --host",
     "--port": "say it to this command: --port",
@@ -177,10 +177,10 @@ class Launch:
 
 
 def _why_not(flag: str) -> str | None:
-    """Why vLLM does not get a flag; its parser takes the beginning of one for all of it (--hos: --host)."""
+    """Return why a flag is not passed to vLLM; its parser accepts abbreviations (--hos: --host)."""
     if not flag.startswith("--") or flag == "--":
         return None
-    return next((why for whole, why in _SAID_ELSEWHERE.items() if whole.startswith(flag)), None)
+    return next((why for whole, why in _SET_ELSEWHERE.items() if whole.startswith(flag)), None)
 
 
 def is_loopback(host: str) -> bool:

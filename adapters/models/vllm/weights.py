@@ -358,9 +358,9 @@ class ServedWeights:
                 self._loaded.discard(name)
 
     def _expected_before(self, proof: Proof) -> ExpectedScores | None:
-        """What the weights that are served now answer to the same canaries."""
-        known = self._proof if self._serving.folder is not None else None
-        return known.expected if known is not None and known.rows == proof.rows else None
+        """Return the scores of the same canaries by the weights that are served now."""
+        proof_before = self._proof if self._serving.folder is not None else None
+        return proof_before.expected if proof_before is not None and proof_before.rows == proof.rows else None
 
     def _context(self) -> int:
         sizes = [model.context for item in self.features for model in item.models.values() if model.context]
