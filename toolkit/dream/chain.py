@@ -150,15 +150,15 @@ class _Without:
 
     def __init__(self, model: ExperienceModel, parts: frozenset[str]) -> None:
         self._model, self._forgets = model, "history" in parts
-        self._dropped = {said: part for part in sorted(parts) for said in _DROPPED.get(part, ())}
+        self._dropped = {source: part for part in sorted(parts) for source in _DROPPED.get(part, ())}
         self.waits = model.waits
 
     async def answer(self, call: Call, situation: Situation) -> Answer:
         """See `ExperienceModel.answer`."""
         if self._forgets:
             situation = replace(situation, history=(), after=_NOTHING_WRITTEN, seen=0)
-        told = await self._model.answer(call, situation)
-        part = self._dropped.get(told.source)
+        answer = await self._model.answer(call, situation)
+        part = self._dropped.get(answer.source)
         if part is None:
-            return told
-        return abstention(f"{told.source} answers are left out (simulate.disable: {part})")
+            return answer
+        return abstention(f"{answer.source} answers are left out (simulate.disable: {part})")

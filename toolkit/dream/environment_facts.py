@@ -316,7 +316,7 @@ class EnvironmentFacts:
         for file in self._files.values():
             file.release()
 
-    def known(self, environment: Environment) -> list[Fact]:
+    def all_facts(self, environment: Environment) -> list[Fact]:
         """Return all facts of the base state: recorded ones, then imagined ones."""
         with self._lock:
             return list(self.book(environment).index.rows)
@@ -342,7 +342,7 @@ class EnvironmentFacts:
 
     def shapes(self, environment: Environment) -> dict[str, JsonValue]:
         """Return by reading tool what its newest known answer looks like, without values."""
-        answers = {str(row["tool"]): row["answer"] for row in self.known(environment) if "answer" in row}
+        answers = {str(row["tool"]): row["answer"] for row in self.all_facts(environment) if "answer" in row}
         return {tool: shape_of(opened(answer)) for tool, answer in answers.items()}
 
     def accept(

@@ -308,7 +308,7 @@ class Session:
         if self.ledger.announce(list(calls), requests):
             self.asked_tools.extend(calls.values())
             self.asked_ids.update(calls)
-            self._occurrences.asked(calls)
+            self._occurrences.reserve(calls)
 
     def check_open(self, tool: str, call_id: str | None = None) -> None:
         """Refuse a call if none may run any more. `call_id`: of a call that a model requested.
@@ -506,7 +506,7 @@ class Session:
         unreplied = Answer(source=Source.UNANSWERED, why="it asked a person, and nobody replied")
         effect, call = self.spec(call, place).effect, self.masked(call)
         self._unreplied[identity or place.arrival] = self.ledger.commit(
-            place, call, unreplied, effect, after=after, elapsed_s=0.0, at=started, kept=False
+            place, call, unreplied, effect, after=after, elapsed_s=0.0, at=started, keep=False
         )
 
     def keep_unreplied(self) -> None:

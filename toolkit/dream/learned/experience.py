@@ -111,9 +111,9 @@ class LearnedExperience:
         """
         with self._lock:
             self.questions += 1
-            known = self._memo.get(text)
-        if known is not None:
-            return known
+            cached = self._memo.get(text)
+        if cached is not None:
+            return cached
         request = ChatRequest(
             [ChatMessage("user", text)], temperature=0.0, max_tokens=_MAX_WORDS, seed=0, exact=True
         )
