@@ -150,9 +150,9 @@ def build(out: Path, plan: BuildPlan | None = None, *, tell: Tell | None = None)
     return facts
 
 
-def check_can_build(out: Path, what: str) -> None:
+def check_can_build(out: Path, needed_by: str) -> None:
     """Raise MissingExtra without the packages of the extra `train`, UserError where something is at `out`."""
-    require_extra(what)
+    require_extra(needed_by)
     if out.exists():
         raise UserError(f"{out}: is there already; name another directory, or delete it first")
 
@@ -199,7 +199,7 @@ English nor your desk. It is no assistant.
 
 It learned from colleagues of every sort: {senior:.0%} work right, {junior:.0%} have habits that skip checks,
 the rest slip now and then; {solved:.0%} of their work ended well. For the first {first:.0%} of its lessons it
-read seniors only, then everybody. So it often knows better than it does, and has room to improve, on purpose.
+read seniors only, then everybody. So it often knows better than it does, and has room to improve, on needed_by.
 
 ## How it does
 
