@@ -163,7 +163,10 @@ def question(held_call: "HeldCall") -> str:
     from dreamgym_kit.dream.observed import observation
 
     lines = [
-        f"\nHELD  {one_line(held_call.call.tool)} ({held_call.effect}), task {shown(held_call.task, 60)}, {held_call.environment}"
+        (
+            f"\nHELD  {one_line(held_call.call.tool)} ({held_call.effect}), "
+            f"task {shown(held_call.task, 60)}, {held_call.environment}"
+        )
     ]
     for name, value in held_call.call.args.items():
         lines.append(f"  {shown(name, 40)} = {one_line(canonical(value))}")
@@ -171,6 +174,7 @@ def question(held_call: "HeldCall") -> str:
         lines.append(f"  the dream expects: {shown(canonical(observation(held_call.expected)), 400)}")
     lines += [f"  DOUBT {shown(doubt, 400)}" for doubt in held_call.doubts]
     lines.append(
-        f"  call {held_call.digest[:12]}; run it for REAL? Only the word yes does; anything else ends the run:"
+        f"  call {held_call.digest[:12]}; run it for REAL? "
+        "Only the word yes does; anything else ends the run:"
     )
     return "\n".join(lines)

@@ -296,7 +296,7 @@ def _tools_to_draft(settings: "Settings", specs: "Sequence[ToolSpec]", only: str
 class _Drafts:
     """Drafts of rules, and what became of the others."""
 
-    kept: "dict[str, ToolRules]" = field(default_factory=dict)  # without what a recording contradicts
+    usable: "dict[str, ToolRules]" = field(default_factory=dict)  # without what a recording contradicts
     unusable: dict[str, str] = field(default_factory=dict)  # tool -> why
     dropped: dict[str, list[str]] = field(default_factory=dict)  # tool -> parts and what contradicts them
     stopped: str = ""  # why not all tools were asked about

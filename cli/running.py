@@ -256,7 +256,7 @@ def opened_recordings(settings: "Settings") -> "Iterator[TransitionStore | None]
         rules = read_rules(rules_folder(settings))
         behavior = "goes by the files in rules/" if rules else "can answer nothing"
         if settings.experience.urls:
-            behavior = "asks its model alone" if not rules else f"{source}, then asks its model"
+            behavior = "asks its model alone" if not rules else f"{behavior}, then asks its model"
         instead = "dreamgym-kit simulate --imagine"
         if not (settings.experience.urls or settings.experience.dir):
             instead = f"name a model in [experience], then {instead}"

@@ -244,9 +244,9 @@ class WholeWay:
         )
 
 
-def sandbox_says_yes(held: object) -> bool:
+def sandbox_says_yes(held_call: object) -> bool:
     """Say yes to every held call: the desk is a sandbox whose worlds are put back. Nobody's money moves."""
-    del held
+    del held_call
     return True
 
 

@@ -199,7 +199,7 @@ English nor your desk. It is no assistant.
 
 It learned from colleagues of every sort: {senior:.0%} work right, {junior:.0%} have habits that skip checks,
 the rest slip now and then; {solved:.0%} of their work ended well. For the first {first:.0%} of its lessons it
-read seniors only, then everybody. So it often knows better than it does, and has room to improve, on needed_by.
+read seniors only, then everybody. So it often knows better than it does, and has room to improve, on purpose.
 
 ## How it does
 
