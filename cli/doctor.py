@@ -328,7 +328,7 @@ def _detectors(settings: "Settings", facts: "GraphInspection | None") -> Check:
         detectors = detectors_named(settings)
     if touched:
         return Check("stop", "detectors", "\n".join(touched))
-    kinds = detectors.known
+    kinds = detectors.by_name
     if facts is not None and (slips := gate_slips(settings.gate, facts, detectors)):
         return Check("fix", "gate", "\n".join(sentence for _, sentence in slips))
     return Check("ok", "detectors", f"{len(kinds)} kinds of finding are looked for")
