@@ -158,7 +158,7 @@ def _forget_what_was_typed() -> None:
 
 
 def question(held_call: "HeldCall") -> str:
-    """A held call as a person is shown it."""
+    """Format a held call and its question for a person."""
     from dreamgym_kit.canonical import canonical
     from dreamgym_kit.dream.observed import observation
 

@@ -89,7 +89,7 @@ def command(
 
 
 def _environments(settings: "Settings", named: list[str], ids: tuple[str, ...]) -> "list[Crawled]":
-    """The worlds to crawl: named ones, else those of the tasks, else the one that is there."""
+    """Return the environments to crawl: the named ones, else those of the tasks, else the default one."""
     from dreamgym_kit.adapters.langgraph.run.crawling import Crawled, crawl_targets
     from dreamgym_kit.cli.importing import environment_of
     from dreamgym_kit.rollout.tasks import read_tasks

@@ -112,7 +112,7 @@ def buffer_server(settings: "Settings") -> Iterator[Check]:
 
 
 def masking(settings: "Settings", facts: "GraphInspection | None") -> Iterator[Check]:
-    """What would be masked: variables, arguments of the graph's tools, and what is stored unmasked."""
+    """Check secrets: list masked variables and tool arguments, and count recordings stored unmasked."""
     from dreamgym_kit.adapters.stores.factory import MOST_CHECKED, open_store, salt_of, to_mask
     from dreamgym_kit.replay.masking import process_masker, secret_variables
     from dreamgym_kit.settings.buffer_url import buffer_of, is_missing

@@ -279,7 +279,7 @@ def _tools(settings: "Settings") -> "list[Any]":
 def _annotator(
     by: str, settings: "Settings", taught: "Sequence[Trajectory]", earlier: "Spend", account: "RunAccount"
 ) -> "Iterator[Annotator]":
-    """Who annotates; `earlier`: what was spent in this folder before."""
+    """Yield the annotator; `earlier`: what was spent in this folder before."""
     from dreamgym_kit.dream.structured_output import CountedEndpoint
     from dreamgym_kit.rollout.budgets import BudgetedEndpoint, RunBudget
     from dreamgym_kit.training.annotators import MinedRules, TeachingModel
@@ -298,7 +298,7 @@ def _annotator(
 def _show_annotated(
     done: "Outcome", recorded: "Material", out: Path, *, spend: "Spend", as_json: bool
 ) -> None:
-    """What came of an annotating, what all of it has cost so far, and what follows."""
+    """Show the results of an annotation, its total cost so far, and the next step."""
     taught, measured = recorded.sides.taught, recorded.sides.measured
     if as_json:
         say_json(

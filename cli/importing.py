@@ -157,7 +157,7 @@ def _import_trace(
 
 
 def _effects(settings: "Settings") -> "Effects":
-    """What a person said a tool does; else what its name suggests."""
+    """Return a tool's effect from the settings; else a guess from its name."""
     from dreamgym_kit.adapters.traces.seen import guessed
 
     effects = {

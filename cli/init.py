@@ -286,7 +286,7 @@ def _before(file: Path, graph: str | None, *, update: bool) -> "Settings":
 
 
 def _with_hosts(settings: "Settings", facts: "GraphInspection") -> "Settings":
-    """The chat model's host has to be let through; it was found in the graph itself."""
+    """Allow the hosts of the graph's chat models."""
     allowed = settings.guard.allow_hosts
     new = tuple(
         host for host in facts.hosts if host not in allowed and host.rpartition(":")[0] not in allowed

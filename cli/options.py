@@ -294,7 +294,7 @@ def parted(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def refuse_old(arguments: Sequence[str], known_flags: Sequence[str]) -> None:
-    """Say of commands and flags of an earlier version what to type now, all at once.
+    """Refuse all commands and flags of an earlier version, each with its replacement.
 
     Args:
         arguments: the command line.
@@ -323,7 +323,7 @@ def refuse_old(arguments: Sequence[str], known_flags: Sequence[str]) -> None:
 
 
 def _typed_now(flag: str, known_flags: Sequence[str]) -> str:
-    """What to type for a flag that is called as a setting is or was: the command's own flag, or `--set`."""
+    """Return the replacement of a flag named after a setting: the command's own flag, or `--set`."""
     from dreamgym_kit.settings.load import environment_names
     from dreamgym_kit.settings.read import renamed
 

@@ -245,7 +245,7 @@ def look_at(summary: "RunMetrics", directory: Path) -> tuple[str, str, str]:
 
 @contextmanager
 def opened_recordings(settings: "Settings") -> "Iterator[TransitionStore | None]":
-    """Open a buffer to dream from, for a while; None, said on stderr, where there is none yet."""
+    """Open the buffer that dreams use; yield None, with a warning on stderr, if there is none yet."""
     from dreamgym_kit.adapters.stores.factory import holds_secrets, open_store
     from dreamgym_kit.dream.programs.rules_files import read_rules
     from dreamgym_kit.settings.buffer_url import buffer_of, is_missing

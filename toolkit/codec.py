@@ -126,7 +126,7 @@ class Codec(Generic[Record]):
         return made
 
     def problems(self, value: Mapping[str, object], where: str = "") -> list[str]:
-        """Everything that is wrong with the fields of an object, each in a sentence that names its path."""
+        """Return all problems of an object's fields, as sentences that name the field's path."""
         at = (where,) if where else ()
         problems = [*self._unknown(value, at)]
         for field in self._fields:
@@ -193,7 +193,7 @@ class Codec(Generic[Record]):
         return value
 
     def _check_schema(self, value: Mapping[str, Any], at: "_Place") -> None:
-        """Look at the version first: what another one wrote is said by that, not by its fields."""
+        """Check the version first, so that a newer file is refused for its version and not for its fields."""
         schema, newest = value.get("schema", _GONE), self._schema or 0
         if type(schema) is int and 1 <= schema <= newest:
             return
@@ -411,7 +411,7 @@ def shown(value: object) -> str:
 
 
 def nearest(problem: str, name: str, names: Collection[str]) -> str:
-    """A finding with the nearest known name, or with all of them."""
+    """Append the nearest known name to a problem; all names if none is near."""
     near = get_close_matches(name[:60], names, n=1)
     return (
         f"{problem}; did you mean '{near[0]}'?" if near else f"{problem}; known: {', '.join(names) or 'none'}"

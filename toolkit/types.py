@@ -430,7 +430,7 @@ MAX_SHOWN = 300  # characters of one value in a sentence; records keep all of it
 
 
 def call_text(tool: str, args: Mapping[str, JsonValue], *, most: int = MAX_SHOWN, how: str = "") -> str:
-    """A call as it would be written, `tool(name='value')`; its values as `value_text` gives them."""
+    """Format a call as `tool(name='value')`, with values as `value_text` gives them."""
     arguments = (f"{name}={value_text(value, most=most, how=how)}" for name, value in args.items())
     return f"{tool}({', '.join(arguments)})"
 

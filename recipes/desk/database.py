@@ -275,7 +275,7 @@ class Desk:
         return self._db.execute(statement, values).lastrowid or 0
 
     def _first(self, query: str, *values: str, missing: str) -> dict[str, Any]:
-        """The first row; DeskError where there is none."""
+        """Return the first row; raise DeskError if there is none."""
         rows = self._all(query, *values)
         if not rows:
             raise DeskError(missing)

@@ -141,7 +141,7 @@ class _Row:
 
 
 def _say(network: Network, stream: Stream, rows: Sequence[_Row], temperature: float) -> None:
-    """One turn of every row; what earlier turns read is not read again."""
+    """Generate one turn for every row; cached tokens of earlier turns are not read again."""
     batch = RunningBatch(network, "", ends=frozenset({stream.end}), decode=stream.tokenizer.decode)
     batch.join(
         [

@@ -119,13 +119,13 @@ class CallLog:
         return True
 
     def turn(self, call_id: str | None) -> tuple[int, int]:
-        """The turn in which a model asked for this call, and with how many calls; (0, 1) if none did."""
+        """Return the turn in which a model requested this call, and its number of calls; else (0, 1)."""
         with self._lock:
             turn = self._announced.get(call_id, (0, 0, 0))[0] if call_id is not None else 0
             return turn, sum(position[0] == turn for position in self._announced.values()) if turn else 1
 
     def place(self, call: Call, within: CallPosition | None = None) -> CallPosition:
-        """Give a call its place; a call that no model asked for is a turn of its own.
+        """Return a call's position; a call that no model requested is a turn of its own.
 
         LangGraph runs a node again after an interrupt and for a retry policy: its calls are made again, and
         those of one run are a turn of their own, after what the earlier run did.

@@ -138,7 +138,7 @@ class ConsistencyCheck:
         return facts
 
     def _agreeing(self, dream: ProgramEpisode, seen: JsonValue, decision: Decision) -> JsonValue:
-        """A read's answer with what is known in the places that the model did not decide."""
+        """Return a read's answer with known values in the fields that the model did not decide."""
         settled = copy_json(seen)
         known_rows = self._known_rows(dream, settled)
         for record in records(settled, self._call.args):
@@ -156,7 +156,7 @@ class ConsistencyCheck:
         return settled
 
     def _known_rows(self, dream: ProgramEpisode, seen: JsonValue) -> dict[str, dict[str, JsonValue]]:
-        """By id, the known fields of the records that an answer shows."""
+        """Return the known fields of the records in an answer, by id."""
         inside, wrap = opened(seen)
         step = SeenStep(self._call.tool, self._args, True, inside, False, wrap)
         rows: dict[str, dict[str, JsonValue]] = {}

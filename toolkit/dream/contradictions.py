@@ -243,7 +243,7 @@ def contradictions(
 
 
 def known_facts(history: Sequence[Transition], facts: Sequence[Fact] = ()) -> KnownFacts:
-    """What an episode's answers tell, after the facts of its environment; see `contradictions`."""
+    """Collect the facts of the environment, then those of the episode's answers; see `contradictions`."""
     all_facts = KnownFacts()
     for fact in facts:
         args = fact.get("args")
@@ -347,7 +347,7 @@ def _missing_rows(call: Call, content: JsonValue, things: set[Thing], facts: Kno
 
 
 def _missing_from_lists(entities: Iterable[EntityRecord], facts: KnownFacts) -> Iterator[str]:
-    """A thing that matches the arguments of an earlier list must be in that list."""
+    """Report things that match the arguments of an earlier list and are not in it."""
     for record in entities:
         if record.thing in facts.fields:
             continue
@@ -390,7 +390,7 @@ def _other_arguments(call: Call, record: EntityRecord) -> Iterator[str]:
 
 
 def _wrong_denial(call: Call, error: str, facts: KnownFacts) -> Iterator[str]:
-    """A read may not say that a known thing does not exist."""
+    """Report a read's error that denies a known thing."""
     for thing, _ in id_arguments(call):
         exists = thing in facts.fields and thing not in facts.removed and thing[0] in kinds_of(call.tool)
         if exists and denies(error, thing):

@@ -208,7 +208,7 @@ class Frontier:
         return any(other.worked or (other.level >= 2 and other.place) for other in same)
 
     def _by_several(self, spec: ToolSpec, required: Sequence[str]) -> Iterator[_Candidate]:
-        """Arguments that stand together in one record, by equal or related names; choices one by one."""
+        """Yield calls whose arguments come from one record, matched by name, or from the schema's choices."""
         for record in list(self._records.values()):
             args: dict[str, JsonValue] = {}
             for argument in required:
@@ -228,7 +228,7 @@ class Frontier:
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a task that may be ids or names, those with digits first."""
+    """Return a task's words that may be ids or names, those with digits first."""
     candidates = dict.fromkeys(word.strip(".,;:!?\"'()[]{}<>") for word in text.split())
     words = [word for word in candidates if word and (word[0].isupper() or any(map(str.isdigit, word)))]
     return sorted(words, key=lambda word: not any(map(str.isdigit, word)))

@@ -308,7 +308,7 @@ def _only_text(content: JsonValue) -> JsonValue:
 
 
 def _parsed(answer: JsonValue, examples: Sequence[Transition], form: AnswerSchema | None) -> JsonValue:
-    """A whole answer as the tool gives its answers: a text where its form or its examples are texts.
+    """Convert a whole answer to the tool's form: a text if the schema or the examples are texts.
 
     Where neither tells, a text that is JSON is the object it spells: code that calls a tool reads fields.
     """

@@ -201,7 +201,7 @@ _NOTHING = "it gives nothing for a made-up call: a name in it is known of none"
 
 
 def _changed(program: ToolProgram, scopes: Sequence[Scope]) -> list[JsonValue]:
-    """The entities that a program changes in made-up calls."""
+    """Return the entities that a program changes in made-up calls."""
     entities: list[JsonValue] = []
     for scope in scopes:
         try:
@@ -225,7 +225,7 @@ def _tests(tree: Tree | None) -> Iterator[Condition]:
 
 
 def _made_up(rules: ToolRules, tool: ToolSpec, number: int) -> Scope:
-    """A made-up call: its arguments, rows with all fields that the draft names, and an answer."""
+    """Make up a call: its arguments, rows with all fields that the draft names, and an answer."""
     args = {
         name: _sample(schema, f"{name}-{number}", number)
         for name, schema in properties_of(tool.args_schema).items()
@@ -244,7 +244,7 @@ def _made_up(rules: ToolRules, tool: ToolSpec, number: int) -> Scope:
 
 
 def _sample(schema: JsonValue, text: str, number: int) -> JsonValue:
-    """A value of an argument's schema."""
+    """Return a sample value that fits an argument's schema."""
     keywords: Mapping[str, JsonValue] = schema if isinstance(schema, Mapping) else {}
     if isinstance(some := keywords.get("enum"), (list, tuple)) and some:
         return some[number % len(some)]
@@ -271,7 +271,7 @@ def contradicted(rules: ToolRules, tool: str, rows: Sequence[Transition]) -> dic
 def _contradicted_by(
     rules: ToolRules, history: Sequence[Transition], step: Transition, later: Sequence[Transition]
 ) -> Iterator[tuple[str, str]]:
-    """The parts that a recorded write contradicts, or the reads before the next write."""
+    """Yield the parts that a recorded write, or a read before the next write, contradicts."""
     scope = scope_of_write(rules.text, step.call, _spec_of(step), known_facts(history))
     scope.maker = str
     made = set(re.findall(r'MadeUp\("([^"]*)"\)', rules.text))

@@ -107,7 +107,7 @@ class FaultPlan:
 
 
 def rules_at(rules: Mapping[str, FaultSettings], rate: float) -> dict[str, FaultSettings]:
-    """The rules at another rate, each with its kinds; where there are none, one for all tools."""
+    """Return the rules at another rate; if there are none, one rule for all tools."""
     if rate <= 0:
         return {}
     base_rules = rules or {"*": FaultSettings(kinds=COMMON)}

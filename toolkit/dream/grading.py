@@ -106,7 +106,7 @@ async def judge_cut_off(outcome: Outcome, checker: Checker | None, why: str) -> 
 
 
 def unmet(expect: Mapping[str, JsonValue], transitions: Sequence[Transition]) -> str | None:
-    """The first expectation that does not hold, as a sentence; None when all do."""
+    """Return the first unmet expectation as a sentence; None if all are met."""
     called = Counter(entry.call.tool for entry in transitions if not entry.within)
     everything = [entry.call.tool for entry in transitions]
     for tool in expect.get("calls") or ():

@@ -28,7 +28,7 @@ class ModelJudge:
         self._endpoint = endpoint
 
     async def judge(self, outcome: Outcome, account: Account | None = None) -> Judgement:
-        """The model's own verdict, without a reward; charged to `account`."""
+        """Return the model's verdict, without a reward; charged to `account`."""
         data = fenced(
             [
                 ("task", dict(outcome.task.input)),

@@ -53,7 +53,7 @@ class Match:
         return replace(call, args=args).key
 
     def afters(self, entries: Iterable[Transition]) -> list[str]:
-        """The states that the calls of one episode met, with writes compared in the same way.
+        """Return the state before each call of one episode, with writes compared in the same way.
 
         A state that does not follow from the writes among `entries` stays as it was recorded.
         """
@@ -70,7 +70,7 @@ class Match:
         return states
 
     def after(self, history: Iterable[Transition]) -> str:
-        """The state that a call after all of these meets."""
+        """Return the state after all of these calls."""
         writes = (entry for entry in history if entry.writes and took_effect(entry.answer))
         return history_digest([self.key(write.call) for write in writes])
 
@@ -101,7 +101,7 @@ class Placed(NamedTuple):
 
 
 def nearest(call: Call, situation: Situation, recorded: Sequence[Placed], match: Match) -> Nearest | None:
-    """The recording of this tool that differs least; None where there is none.
+    """Return the recording of this tool that differs least; None if there is none.
 
     Args:
         call: what nobody could answer.
@@ -138,7 +138,7 @@ def nearest(call: Call, situation: Situation, recorded: Sequence[Placed], match:
 
 
 def only_differs(recording: Nearest) -> str:
-    """Say in which arguments a call differs from its nearest recording; at least one does."""
+    """Name the arguments in which a call differs from its nearest recording; at least one does."""
     named = [f"`{name}`" for name in recording.differs[:_NAMED]]
     named += [f"{len(recording.differs) - _NAMED} more"] if len(recording.differs) > _NAMED else []
     arguments = " and ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
@@ -220,7 +220,7 @@ def _is_wording(value: JsonValue) -> bool:
 
 
 def _writes_before(entry: Transition, recorded: Sequence[Placed]) -> tuple[Call, ...]:
-    """The last changes of a recorded episode before one of its calls."""
+    """Return the last writes of a recorded episode before one of its calls."""
     writes = [
         placed.entry
         for placed in recorded
@@ -245,7 +245,7 @@ class SecretUses:
                 self._by_tool.setdefault(row.call.tool, []).append((marks, row.call.args))
 
     def unknown(self, call: Call, ignored: Container[str], history: Sequence[Transition]) -> str | None:
-        """The argument with a secret that was not recorded with what the call says; None: there is none.
+        """Return the argument whose secret was not recorded with the call's other values; None: all were.
 
         A recorded secret may come with arguments that were never recorded (the next order under the same
         API key), but not with one that was recorded with other secrets only (another user's password).
@@ -267,7 +267,7 @@ class SecretUses:
 
 
 def _is_in_answers(mark: str, history: Iterable[Transition]) -> bool:
-    """Whether an answer told this secret, other than one that only repeats what its call said."""
+    """Whether an answer contains this secret, and its call does not."""
     secret = MARK.findall(mark)[0]
     answers = [entry.answer for entry in history if secret not in str(entry.call.args)]
     return any(secret in str((answer.content, answer.artifact, answer.update)) for answer in answers)

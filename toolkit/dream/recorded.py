@@ -101,7 +101,7 @@ class RecordedExperience:
         )
 
     def _alike(self, call: Call, situation: Situation, world: "_WorldRecordings") -> list[Transition] | None:
-        """As `_choose`, of recordings that differ only in ignored arguments; None where there are none."""
+        """Choose among recordings that differ only in ignored arguments; None if there are none."""
         key, after = self.match.key(call), self.match.after(situation.history)
         by_episode = world.compared.get((key, after))
         if not by_episode:
@@ -113,7 +113,7 @@ class RecordedExperience:
     def _by_some_secret(
         self, call: Call, situation: Situation, world: "_WorldRecordings"
     ) -> list[Transition] | None:
-        """As `_choose`, of recordings from before marks kept identity: `<masked>` may be any secret."""
+        """Choose among recordings whose marks keep no identity: `<masked>` may be any secret."""
         call = _of_some_secret(call)
         history = tuple(replace(entry, call=_of_some_secret(entry.call)) for entry in situation.history)
         situation = replace(situation, history=history, after=EXACTLY.after(history))
@@ -196,7 +196,7 @@ def _below_reads(made: Sequence[Transition]) -> Iterator[Transition]:
 
 
 def _afters(recorded: Iterable[Transition], match: Match) -> dict[str, str]:
-    """The states that recorded calls met, by their ids, as `match` compares them."""
+    """Return the state before each recorded call, by the call's id, as `match` compares states."""
     episodes: dict[str, list[Transition]] = defaultdict(list)
     for entry in recorded:
         episodes[entry.episode].append(entry)
@@ -266,7 +266,7 @@ def _begins(call: Call, given: list[str]) -> bool:
 def _choose(
     by_episode: _ByEpisode, by_state: dict[_State, _ByEpisode], situation: Situation
 ) -> list[Transition]:
-    """The recordings that agree on the answer, best first; none where they disagree.
+    """Return the recordings that agree on the answer, best first; an empty list if they disagree.
 
     Where episodes were told different things, this dream goes on with those that it was answered from
     so far, else with those of its own task. What still differs then cannot be known for a read; of a
@@ -303,7 +303,7 @@ def _agree(entries: list[Transition]) -> bool:
 def _followed(
     entries: list[Transition], by_state: dict[_State, _ByEpisode], situation: Situation
 ) -> list[Transition]:
-    """Those of the episodes that answered this dream most often so far."""
+    """Return the entries of the episodes that answered this dream most often so far."""
     cited = {cite for earlier in situation.history for cite in earlier.answer.cites}
     if not cited:
         return []

@@ -171,7 +171,7 @@ def read_literal(text: str) -> Any:
 
 
 def _objects_in(text: str) -> list[str]:
-    """The outermost objects of a text, in their order; where none ends, the text from the first brace on."""
+    """Return a text's outermost objects in order; if none ends, the text from the first brace on."""
     objects: list[str] = []
     start = text.find("{")
     for _ in range(_MAX_STARTS):

@@ -135,7 +135,7 @@ def wrong_user(description: object) -> str | None:
 
 
 def user_of(task: Task, endpoint: ChatEndpoint | None) -> SimulatedUser | None:
-    """The user that a task describes; None where it describes none.
+    """Return the user that a task describes; None if it describes none.
 
     Raises:
         UserFailed: the description cannot be used, or needs a model and there is none.

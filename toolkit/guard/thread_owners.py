@@ -286,7 +286,7 @@ def _innermost(coroutine: Any) -> Caller:
 
 
 def handed_over(work: Callable[..., Any]) -> Callable[..., Any]:
-    """The same work, known by who hands it over."""
+    """Wrap work so that its caller is the code that hands it over."""
     mine = _on_stack(sys._getframe(1))
     if mine is None or not mine.function:
         return work

@@ -340,7 +340,7 @@ class Masker:
         return "".join(made) + text[done:] if made else text
 
     def _value(self, text: str, name: str, match: re.Match[str]) -> tuple[int, int] | None:
-        """Where the secret behind a name is; None where there is none."""
+        """Return the span of the secret behind a name; None if there is none."""
         between = match[1]
         sign = between.strip(" \t\r\n\"'`\\]")
         quoted = _QUOTED.match(text, match.end()) if sign or between[-1:].isspace() else None
@@ -457,7 +457,7 @@ class Masker:
         return self._whole(value) if given else value
 
     def _whole(self, value: str) -> str:
-        """The mark of a text that is a secret; a header's scheme stays before it."""
+        """Return the mark of a secret text; a header's scheme stays before it."""
         masked = self.text(value)
         return masked if MARKED.fullmatch(masked) else self.mark(value)
 
@@ -495,7 +495,7 @@ def secrets_in(environ: Mapping[str, str], variables: Iterable[str] = ()) -> lis
 
 
 def secret_variables(environ: Mapping[str, str], variables: Iterable[str] = ()) -> list[str]:
-    """The environment variables whose values are secrets: by name, by form, or as one of `variables`."""
+    """Return the environment variables whose values are secrets: by name, by form, or in `variables`."""
     named, secret_names = set(variables), []
     for name, value in environ.items():
         text = value.strip()
@@ -556,7 +556,7 @@ class _ProcessSecrets:
         self.sizes = (-1, -1, -1)
 
     def secrets(self) -> frozenset[str]:
-        """All of them, looked for again; the same object where there are no others."""
+        """Look for the secrets again; return the same object if nothing changed."""
         self.sizes = (len(os.environ), len(self.variables), len(secrets.HELD) + len(secrets.NAMED))
         environ = dict(os.environ)  # another thread may change it meanwhile
         current = frozenset([*secrets_in(environ, self.variables | secrets.NAMED), *secrets.HELD])

@@ -124,7 +124,7 @@ class Redactor:
         self.counts: Counter[str] = Counter()  # replacements by name
 
     def learn(self, value: JsonValue, *, field: str | None = None, inside: int = _INSIDE) -> None:
-        """Hear a value: what stands under a named field will be found in other places too."""
+        """Learn a value, so that the value of a named field is also found in other places."""
         if not self._rules.fields:
             return
         if isinstance(value, dict):
@@ -164,7 +164,7 @@ class Redactor:
         return value if text == str(value) else text
 
     def text(self, text: str, *, inside: int = _INSIDE) -> str:
-        """The same text without what the rules take out; JSON in it stays JSON."""
+        """Return the text with all matches of the rules replaced; JSON in it stays JSON."""
         if text in self._names and len(text) >= _LEAST:
             return self._placeholder(self._names[text], text)
         if inside and (inner := _json_in(text)) is not None:

@@ -77,7 +77,7 @@ class _Unanswered(NamedTuple):
 
 
 def _crawl_answers(step: Transition, before: Sequence[Transition]) -> bool:
-    """Whether a crawl makes this call: a read before any write, by at most one value, which was told."""
+    """Whether a crawl makes this call: a read before any write, with at most one value, seen in an answer."""
     if step.effect is not Effect.READ or any(earlier.effect.changes_environment for earlier in before):
         return False
     contents = "".join(str(earlier.answer.content) for earlier in before if not earlier.answer.unanswered)

@@ -218,7 +218,7 @@ class _Watch:
         return f"connect to {_shown(address, port)}"
 
     def _is_missing(self, number: int, process: int, arguments: Sequence[int]) -> bool:
-        """Whether a call is to remove what is not there; not asked of folders that are others inside."""
+        """Whether a call removes a path that does not exist; paths that differ inside are left out."""
         path_call = self._here.paths.get(number)
         if path_call is None or not path_call.name.startswith(("unlink", "rmdir")):
             return False

@@ -41,7 +41,7 @@ _NO_SECRETS = frozenset(
 
 
 def keys_of(record: type) -> tuple[str, ...]:
-    """The keys that a section may hold."""
+    """Return the keys that a section may have."""
     return tuple(field.name for field in fields(record) if field.name not in _NOT_KEYS)
 
 
@@ -283,7 +283,7 @@ class _Reader:
         return self._named(get_args(kind)[1], value, key, holds)
 
     def _effect_when(self, value: Any, key: tuple[str, ...]) -> EffectWhen:
-        """By argument a reader's name, or a table of values with the effect of each."""
+        """Read, by argument, a reader's name or a table from value to effect."""
         self._want(isinstance(value, Mapping), key, 'a table: { query = "sql" }', value)
         rules: dict[str, ArgumentReader | dict[str, Effect]] = {}
         for argument, rule in value.items():

@@ -51,7 +51,7 @@ def key(default: Any, says: str, /, **more: Any) -> Any:
 
 
 def declared(record: Any) -> dict[str, Key]:
-    """The declarations of a record, or of its class, by key."""
+    """Return the declarations of a record, or of its class, by key."""
     return {field.name: field.metadata["key"] for field in fields(record) if "key" in field.metadata}
 
 

@@ -76,7 +76,7 @@ class Forms:
         self._new = max(_MIN_NEW, (new + 1) / (count + 2))
 
     def of(self, spec: ToolSpec) -> Form:
-        """The form of a tool's answers."""
+        """Return the form of a tool's answers."""
         tool = self._tools.get(spec.name)
         if tool is None:
             return Form()

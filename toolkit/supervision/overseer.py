@@ -203,7 +203,7 @@ class _RealCall:
         return False
 
     def _held_call(self, expected: Answer) -> HeldCall:
-        """The call as it is shown to whoever may approve; a resumed node's is the one that was shown."""
+        """Return the call to show to the approver; a resumed node's call is the one shown before."""
         session, call = self._session, self._call
         doubts = self._doubts(expected)
         named = digest_of(call, session.id, self._number(doubts))
@@ -228,7 +228,7 @@ class _RealCall:
         return tuple(doubts)
 
     def _number(self, doubts: tuple[str, ...]) -> str:
-        """A number for a held call; the one that it had, where a resumed node makes it and nothing is new."""
+        """Return a held call's number; a resumed node's call keeps its number if its doubts are the same."""
         if self._identity is None:
             return secrets.token_hex(16)  # nobody can guess it
         shown = self._notes.held_numbers.get(self._identity)

@@ -86,7 +86,7 @@ class Query:
 
 
 def target_of(query: Query, reasoning: str, changes: Sequence[Change] | None) -> TargetDecision | None:
-    """The decision of a recorded answer; None where no decision makes it.
+    """Return the decision that makes a recorded answer; None if no decision does.
 
     `reasoning`: why the tool answered so. `changes`: what it changed; None: nobody knows.
     """

@@ -104,7 +104,7 @@ class LearnedExperience:
             return None
 
     async def words(self, text: str, situation: Situation | None = None) -> Words:
-        """The model's words on a record, asked once.
+        """Return the model's words for a record; equal records are asked once.
 
         Raises:
             EndpointError: no answer came.

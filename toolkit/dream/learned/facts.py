@@ -32,7 +32,7 @@ class CallFacts(NamedTuple):
 
 
 def facts_of(dream: ProgramEpisode, tool: str, args: Mapping[str, JsonValue]) -> CallFacts:
-    """The facts around a call, in a fixed order."""
+    """Return the facts around a call, in a fixed order."""
     scope, state = dream.scope(tool, args), dream.state
     references = {name for of, name in dream.model.collections.arg_refs if of == tool}
     given = {name: value for name, value in args.items() if name not in references and is_scalar(value)}

@@ -126,7 +126,7 @@ def taught(calls: Sequence[Met]) -> Taught:
 
 
 def lesson(call: Met, vocabulary: Vocabulary, trees: Mapping[str, FactTree]) -> DecisionLesson | None:
-    """A call as a lesson; None where its outcome has no word."""
+    """Convert a call to a lesson; None if its outcome has no word."""
     words = vocabulary.tools.get(call.tool)
     outcome = words.outcome(call.form) if words is not None else None
     if words is None or outcome is None:

@@ -182,7 +182,7 @@ def step_word(cuts: tuple[float, ...], place: int) -> str:
 
 
 def learned_to_json(learned: LearnedCheckpoint) -> dict[str, JsonValue]:
-    """As `read_learned` reads it."""
+    """Convert a checkpoint to the JSON that `read_learned` reads."""
     calibration = learned.calibration
     return {
         "form": FORM,
