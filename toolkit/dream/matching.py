@@ -4,7 +4,7 @@ A write that is called with other words in an ignored argument leaves the same s
 and the writes before it are compared without them. What the answer repeats of an ignored argument gets the
 value of now.
 
-An unanswered call is told by the nearest recording: of the same tool in the same environment, with the fewest
+An unanswered call is explained by the nearest recording: of the same tool in the same environment, with the fewest
 arguments that differ; and `[match]` is proposed where it could answer the call.
 """
 
@@ -233,7 +233,7 @@ def _writes_before(entry: Transition, recorded: Sequence[Placed]) -> tuple[Call,
 
 
 class SecretUses:
-    """With which secrets tools were called, and what else those calls said.
+    """The secrets in recorded calls, by tool, with the calls' other arguments.
 
     What a tool answers to another password nobody can derive from its answer to the right one.
     """
@@ -249,7 +249,7 @@ class SecretUses:
 
         A recorded secret may come with arguments that were never recorded (the next order under the same
         API key), but not with one that was recorded with other secrets only (another user's password).
-        `ignored`: arguments whose values do not matter. `history`: what it told (a new token) is known.
+        `ignored`: arguments whose values do not matter. `history`: secrets in its answers (a new token) count as known.
         """
         recorded = self._by_tool.get(call.tool, ())
         for path, mark in secret_arguments(call.args).items():

@@ -2,14 +2,14 @@
 
 A recording answers a call when tool, arguments, world and seed are the same *and* the same
 world-changing calls came before it, in the same order. So a read after a write is never answered from
-a recording made before that write. What the body of a call called answers only where the agent itself was
-never told, and only if that call reads. A call recorded several times in that very state is answered in the
-order seen, and the last answer repeats (a poll that ended "done" stays "done"). Where episodes were told
-different things in one state (a world that nobody reset), a read abstains.
+a recording made before that write. A call that another call's body made answers only if the agent itself
+never made it in this state, and only if the outer call reads. A call recorded several times in one state is
+answered in the recorded order, and the last answer repeats (a poll that ended "done" stays "done"). If
+episodes disagree in one state (a world that nobody reset), a read abstains.
 
-A tool that asked a person before it answered asks again, and its answer is looked up by the replies. A reply
-that was not recorded is an abstention, and so is any other call of such a tool: no other source may guess
-past the question.
+A tool that asks a person before it answers asks again, and its answer is looked up by the replies. For a
+reply that was not recorded the model abstains, and for any other call of such a tool: no other source may
+guess past the question.
 """
 
 import threading
@@ -232,8 +232,8 @@ def _bare_key(call: Call) -> str:
 def _question(call: Call, situation: Situation, world: "_WorldRecordings") -> Answer | None:
     """Return the question that the tool asks a person next, after these replies; None if it answers.
 
-    Where some episodes were asked and others were not, those of the situation's own task decide; else the
-    person is asked.
+    If only some episodes have a question, those of the situation's own task decide; without any, the tool
+    asks.
     """
     bare = _bare_key(call)
     by_episode = world.questions.get((bare, situation.after)) or world.questions_anywhere.get(bare, {})
@@ -268,9 +268,9 @@ def _choose(
 ) -> list[Transition]:
     """Return the recordings that agree on the answer, best first; an empty list if they disagree.
 
-    Where episodes were told different things, this dream goes on with those that it was answered from
-    so far, else with those of its own task. What still differs then cannot be known for a read; of a
-    write any one will do, since what it makes up (an id) is new each time, unless only some went well.
+    If episodes disagree, the dream uses those that answered it so far, else those of its own task. If these
+    disagree, too, a read has no answer; a write takes the first, since what it makes up (an id) is new each
+    time, unless only some succeeded.
     """
     current = _at(by_episode, situation.seen)
     if _agree(current):
