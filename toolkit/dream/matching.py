@@ -4,8 +4,8 @@ A write that is called with other words in an ignored argument leaves the same s
 and the writes before it are compared without them. What the answer repeats of an ignored argument gets the
 value of now.
 
-An unanswered call is explained by the nearest recording: of the same tool in the same environment, with the fewest
-arguments that differ; and `[match]` is proposed where it could answer the call.
+An unanswered call is reported with its nearest recording: of the same tool in the same environment, with the
+fewest arguments that differ. `[match]` is proposed if it could answer the call.
 """
 
 import re
@@ -249,7 +249,7 @@ class SecretUses:
 
         A recorded secret may come with arguments that were never recorded (the next order under the same
         API key), but not with one that was recorded with other secrets only (another user's password).
-        `ignored`: arguments whose values do not matter. `history`: secrets in its answers (a new token) count as known.
+        `ignored`: arguments whose values do not matter. `history`: secrets in its answers count as known.
         """
         recorded = self._by_tool.get(call.tool, ())
         for path, mark in secret_arguments(call.args).items():
