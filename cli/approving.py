@@ -120,20 +120,20 @@ class TerminalApprover:
         finally:
             over.set()
 
-    def _ask(self, held: "HeldCall", over: threading.Event) -> "Approval | None":
+    def _ask(self, held_call: "HeldCall", over: threading.Event) -> "Approval | None":
         from dreamgym_kit.types import Approval
 
         with self._asking:
             if self._ended or over.is_set() or self._leaving():
                 return None
-            tell(question(held))
+            tell(question(held_call))
             _forget_what_was_typed()
             answer = _typed(lambda: over.is_set() or self._leaving())
             agreed = answer is not None and answer.strip() == "yes"
             self._ended = not agreed
         if answer is None:
             tell("No answer is waited for any more: it does not run.")
-        return Approval(held.digest, "terminal") if agreed else None
+        return Approval(held_call.digest, "terminal") if agreed else None
 
 
 def _typed(over: Callable[[], bool]) -> str | None:
@@ -157,20 +157,24 @@ def _forget_what_was_typed() -> None:
         termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
 
-def question(held: "HeldCall") -> str:
-    """A held call as a person is shown it."""
+def question(held_call: "HeldCall") -> str:
+    """Format a held call and its question for a person."""
     from dreamgym_kit.canonical import canonical
     from dreamgym_kit.dream.observed import observation
 
     lines = [
-        f"\nHELD  {one_line(held.call.tool)} ({held.effect}), task {shown(held.task, 60)}, {held.environment}"
+        (
+            f"\nHELD  {one_line(held_call.call.tool)} ({held_call.effect}), "
+            f"task {shown(held_call.task, 60)}, {held_call.environment}"
+        )
     ]
-    for name, value in held.call.args.items():
+    for name, value in held_call.call.args.items():
         lines.append(f"  {shown(name, 40)} = {one_line(canonical(value))}")
-    if not held.expected.unanswered:
-        lines.append(f"  the dream expects: {shown(canonical(observation(held.expected)), 400)}")
-    lines += [f"  DOUBT {shown(doubt, 400)}" for doubt in held.doubts]
+    if not held_call.expected.unanswered:
+        lines.append(f"  the dream expects: {shown(canonical(observation(held_call.expected)), 400)}")
+    lines += [f"  DOUBT {shown(doubt, 400)}" for doubt in held_call.doubts]
     lines.append(
-        f"  call {held.digest[:12]}; run it for REAL? Only the word yes does; anything else ends the run:"
+        f"  call {held_call.digest[:12]}; run it for REAL? "
+        "Only the word yes does; anything else ends the run:"
     )
     return "\n".join(lines)

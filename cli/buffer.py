@@ -156,15 +156,17 @@ def check_command(
     with closing(open_store(address, settings, read_only=not repair)) as store:
         from dreamgym_kit.adapters.stores.weaviate_check import check_buffer
 
-        found = check_buffer(store, repair=repair, every_vector=all_vectors)
+        report = check_buffer(store, repair=repair, every_vector=all_vectors)
     if as_json:
-        say_json(asdict(found))
+        say_json(asdict(report))
     else:
-        lost = f"{found.not_listed} missing from the property indexes, {found.unknown_ids} from the ID index;"
-        say(f"{found.rows} rows of {address}: {lost}")
-        say(f" {found.not_near} of {found.vectors_checked} vectors not found by search.")
-        say(f" {found.repaired} rows repaired." if repair else " --repair restores missing rows.")
-    if not found.sound:
+        lost = (
+            f"{report.not_listed} missing from the property indexes, {report.unknown_ids} from the ID index;"
+        )
+        say(f"{report.rows} rows of {address}: {lost}")
+        say(f" {report.not_near} of {report.vectors_checked} vectors not found by search.")
+        say(f" {report.repaired} rows repaired." if repair else " --repair restores missing rows.")
+    if not report.sound:
         raise typer.Exit(ExitCode.FAILED)
 
 
@@ -214,15 +216,15 @@ def _check_names(store: "TransitionStore", query: "HybridQuery", path: "Place") 
     environment = None if query.environment is None else query.environment.name
     if (query.tool, environment, query.tenant) == (None, None, "default"):
         return
-    held = count_transitions(store)
+    counts = count_transitions(store)
     named = (
-        ("tool", query.tool, held.tools),
-        ("environment", environment, {label.rpartition(":")[0]: 1 for label in held.environments}),
-        ("tenant", query.tenant, held.tenants),
+        ("tool", query.tool, counts.tools),
+        ("environment", environment, {label.rpartition(":")[0]: 1 for label in counts.environments}),
+        ("tenant", query.tenant, counts.tenants),
     )
-    for kind, name, known in named:
-        if held.transitions and name is not None and name not in known:
-            listed = [one_line(label) for label in known]
+    for kind, name, names in named:
+        if counts.transitions and name is not None and name not in names:
+            listed = [one_line(label) for label in names]
             raise UnknownName(kind, one_line(name), known=listed, source=str(path), where="the recordings")
 
 

@@ -89,7 +89,7 @@ def command(
 
 
 def _environments(settings: "Settings", named: list[str], ids: tuple[str, ...]) -> "list[Crawled]":
-    """The worlds to crawl: named ones, else those of the tasks, else the one that is there."""
+    """Return the environments to crawl: the named ones, else those of the tasks, else the default one."""
     from dreamgym_kit.adapters.langgraph.run.crawling import Crawled, crawl_targets
     from dreamgym_kit.cli.importing import environment_of
     from dreamgym_kit.rollout.tasks import read_tasks
@@ -97,10 +97,10 @@ def _environments(settings: "Settings", named: list[str], ids: tuple[str, ...]) 
 
     tasks = read_tasks(settings.resolve(settings.tasks)) if settings.tasks is not None else []
     if named:
-        asked = [environment_of(text) for text in named]
-        known = {world.environment: world for world in crawl_targets(tasks)}
-        names = {*settings.environments, *(environment.name for environment in known)}
-        for environment in asked:  # where settings name them all, another name is a slip
+        requested = [environment_of(text) for text in named]
+        targets = {world.environment: world for world in crawl_targets(tasks)}
+        names = {*settings.environments, *(environment.name for environment in targets)}
+        for environment in requested:  # where settings name them all, another name is a slip
             if settings.environments and environment.name not in names:
                 place = "[environments] and the tasks"
                 raise UnknownName(
@@ -110,7 +110,7 @@ def _environments(settings: "Settings", named: list[str], ids: tuple[str, ...]) 
                     source="--environment",
                     where=place,
                 )
-        environments = [known.get(environment, Crawled(environment)) for environment in asked]
+        environments = [targets.get(environment, Crawled(environment)) for environment in requested]
     else:
         environments = crawl_targets(tasks) or [Crawled(Environment())]
     return [Crawled(crawled.environment, (*ids, *crawled.words), crawled.split) for crawled in environments]

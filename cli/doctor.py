@@ -174,9 +174,9 @@ def _graph(
         yield Check("stop", "graph", str(error), step=("Then", typed, why))
         return None
     problems = [*facts.problems, *facts.touched]
-    held = "all can be simulated" if not facts.problems else f"{len(facts.problems)} cannot be simulated"
+    verdict = "all can be simulated" if not facts.problems else f"{len(facts.problems)} cannot be simulated"
     count = f"{len(facts.every())} tool{'' if len(facts.every()) == 1 else 's'}"
-    yield Check("stop" if facts.problems else "ok", "graph", f"{settings.graph} imports; {count}, {held}")
+    yield Check("stop" if facts.problems else "ok", "graph", f"{settings.graph} imports; {count}, {verdict}")
     yield from (Check("stop", "graph", problem) for problem in problems)
     yield from (Check("fix", "graph", warning) for warning in facts.warnings)
     yield from _effects(facts, settings)
@@ -328,10 +328,10 @@ def _detectors(settings: "Settings", facts: "GraphInspection | None") -> Check:
         detectors = detectors_named(settings)
     if touched:
         return Check("stop", "detectors", "\n".join(touched))
-    known = detectors.known
+    kinds = detectors.by_name
     if facts is not None and (slips := gate_slips(settings.gate, facts, detectors)):
         return Check("fix", "gate", "\n".join(sentence for _, sentence in slips))
-    return Check("ok", "detectors", f"{len(known)} kinds of finding are looked for")
+    return Check("ok", "detectors", f"{len(kinds)} kinds of finding are looked for")
 
 
 def _below(line: str) -> str:

@@ -112,7 +112,7 @@ def buffer_server(settings: "Settings") -> Iterator[Check]:
 
 
 def masking(settings: "Settings", facts: "GraphInspection | None") -> Iterator[Check]:
-    """What would be masked: variables, arguments of the graph's tools, and what is stored unmasked."""
+    """Check secrets: list masked variables and tool arguments, and count recordings stored unmasked."""
     from dreamgym_kit.adapters.stores.factory import MOST_CHECKED, open_store, salt_of, to_mask
     from dreamgym_kit.replay.masking import process_masker, secret_variables
     from dreamgym_kit.settings.buffer_url import buffer_of, is_missing
@@ -125,8 +125,8 @@ def masking(settings: "Settings", facts: "GraphInspection | None") -> Iterator[C
         for name in dict(spec.args_schema).get("properties", spec.args_schema) or ()
         if isinstance(name, str) and (names_secret(name) or name in OWN[-1].fields)
     ]
-    known = [format_some(names, MAX_NAMED) or "none" for names in (variables, arguments)]
-    text = f"variables {known[0]}; arguments {known[1]}"
+    listed = [format_some(names, MAX_NAMED) or "none" for names in (variables, arguments)]
+    text = f"variables {listed[0]}; arguments {listed[1]}"
     yield Check("ok", "secrets", f"masked: {text} ([secrets] adds more)")
     place = buffer_of(settings)
     if is_missing(place):

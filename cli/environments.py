@@ -40,11 +40,11 @@ def show(
     """List imagined environments, or show every imagined answer of one."""
     from dreamgym_kit.dream.environment_facts import book_to_json, read_book
 
-    folder, known = _known(buffer, tenant)
+    folder, paths = _imagined_environments(buffer, tenant)
     if name is not None:
-        environment, path = _named(name, known)
-        known = {environment: path}
-    books = {environment: read_book(path.read_bytes()) for environment, path in known.items()}
+        environment, path = _named(name, paths)
+        paths = {environment: path}
+    books = {environment: read_book(path.read_bytes()) for environment, path in paths.items()}
     if as_json:
         say_json({str(environment): book_to_json(book) for environment, book in books.items()})
         return
@@ -64,8 +64,8 @@ def reset(
     """Delete the imagined answers of an environment. Recordings stay."""
     from dreamgym_kit.rollout.environment_files import EnvironmentFile
 
-    _, known = _known(buffer, tenant)
-    environment, path = _named(name, known)
+    _, paths = _imagined_environments(buffer, tenant)
+    environment, path = _named(name, paths)
     if not EnvironmentFile(path).remove():
         raise UserError(f"a run uses {environment}. Reset it after the run ends. Nothing was changed.")
     if as_json:
@@ -74,18 +74,18 @@ def reset(
         say(f"Deleted all imagined answers of {one_line(str(environment))}.")
 
 
-def _known(buffer: str | None, tenant: str | None) -> "tuple[Path, dict[Environment, Path]]":
+def _imagined_environments(buffer: str | None, tenant: str | None) -> "tuple[Path, dict[Environment, Path]]":
     from dreamgym_kit.rollout.environment_files import environments_folder, environments_in
 
     folder = environments_folder(options.settings_for(buffer=buffer, tenant=tenant))
     return folder, dict(environments_in(folder))
 
 
-def _named(name: str, known: "dict[Environment, Path]") -> "tuple[Environment, Path]":
-    for environment, path in known.items():
+def _named(name: str, paths: "dict[Environment, Path]") -> "tuple[Environment, Path]":
+    for environment, path in paths.items():
         if name in (str(environment), environment.name if environment.variant == 0 else ""):
             return environment, path
-    names = [str(environment) for environment in known]
+    names = [str(environment) for environment in paths]
     raise UnknownName("environment", name, known=names, source="NAME", where="imagined environments")
 
 

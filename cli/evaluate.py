@@ -124,16 +124,16 @@ def command(
     before, codes = scores_against(against, own), []
     for number, named in enumerate(policies, start=1):
         result = _run_side(request, named, real=real, must_be=must_be)
-        found = evaluation_of(result, own, against=before, run=near(result.directory), must_be=must_be)
-        codes.append(found.exit_code if result.stopped_by is None else result.exit_code)
+        evaluation = evaluation_of(result, own, against=before, run=near(result.directory), must_be=must_be)
+        codes.append(evaluation.exit_code if result.stopped_by is None else result.exit_code)
         if result.stopped_by is not None and number < len(policies):
             codes.append(128 + result.stopped_by)
         if result.stopped_by is not None or result.summary.executed:
             break
-        before, request = found.b, replace(request, resume=False, directory=None)
+        before, request = evaluation.b, replace(request, resume=False, directory=None)
     for target in targets:
-        export.write(target, result.summary, result.directory, data=found.to_json())
-    _show(found, result, verbose=verbose, as_json=as_json)
+        export.write(target, result.summary, result.directory, data=evaluation.to_json())
+    _show(evaluation, result, verbose=verbose, as_json=as_json)
     end(_worst(codes), dreamt=not real)
 
 
@@ -156,24 +156,24 @@ def _run_side(request: "RunRequest", policy: str | None, *, real: bool, must_be:
         return carry_out(evaluation_request(side, real=real, must_be=must_be))
 
 
-def _show(found: "Evaluation", result: "RunResult", *, verbose: int, as_json: bool) -> None:
+def _show(evaluation: "Evaluation", result: "RunResult", *, verbose: int, as_json: bool) -> None:
     from dreamgym_kit.report.evaluation import render_evaluation
 
     tell_warnings(result)
     if as_json:
-        say_json(found.to_json())
+        say_json(evaluation.to_json())
         return
     say_episodes(result.directory, verbose)
-    say(render_evaluation(found, paint=stdout_paint()))
+    say(render_evaluation(evaluation, paint=stdout_paint()))
     going_on = unfinished(result)
     run = shlex.quote(near(result.directory))
     steps = [*going_on, look_at(result.summary, result.directory)]
-    if found.a is None:
+    if evaluation.a is None:
         steps.append(
             ("Against", f"dreamgym-kit evaluate --baseline {run}", "another agent on the same tasks")
         )
     else:
-        before = shlex.quote(near(Path(found.a.run)))
+        before = shlex.quote(near(Path(evaluation.a.run)))
         steps.append(("Compare", f"dreamgym-kit compare {before} {run}", "by task, by tool, by finding"))
     say_steps(*steps)
 

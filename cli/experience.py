@@ -105,10 +105,10 @@ def annotate_command(
         begun = begin(
             out, store, settings, tools, by=tuple(split or ("environment",)), share=hold_out, seed=seed
         )
-        known = material(begun, store, settings, texts=texts, outcomes=successes)
-        taught, of = known.sides.taught, len(known.sides.taught)
-        kept, account = KeptAnnotations(out), RunAccount()
-        earlier, asks = kept.spend, by == TEACHER
+        recorded = material(begun, store, settings, texts=texts, outcomes=successes)
+        taught, of = recorded.sides.taught, len(recorded.sides.taught)
+        annotations, account = KeptAnnotations(out), RunAccount()
+        earlier, asks = annotations.spend, by == TEACHER
 
         def report(done: "Outcome") -> None:
             if asks and done.made % max(1, of // 20) == 0:
@@ -117,9 +117,9 @@ def annotate_command(
         with _annotator(by, settings, taught, earlier, account) as annotator:
             at_once = settings.simulate.concurrency if asks else 1
             done = asyncio.run(
-                annotate(annotator, taught, kept, at_once=at_once, account=account, tell=report)
+                annotate(annotator, taught, annotations, at_once=at_once, account=account, tell=report)
             )
-    _show_annotated(done, known, out, spend=earlier + account.spend, as_json=as_json)
+    _show_annotated(done, recorded, out, spend=earlier + account.spend, as_json=as_json)
     if done.stopped or done.unusable:
         raise typer.Exit(ExitCode.FAILED)
 
@@ -246,10 +246,10 @@ def eval_command(
     with closing(open_to_search(buffer_of(settings), settings)) as store:
         chat = served_model(settings) if folder is None else open_directory(folder)
         with closing(chat):
-            known = material(begun, store, settings)
+            recorded = material(begun, store, settings)
             without = frozenset() if folder is None else taught_to(folder)
             calls = asyncio.run(
-                held_out_calls(known, chat, without=without, most=most, seed=seed, tell=report)
+                held_out_calls(recorded, chat, without=without, most=most, seed=seed, tell=report)
             )
     measured = exactness(calls, threshold=settings.simulate.min_confidence)
     gate = gate_of(measured, weights="" if folder is None else digest_of_folder(folder), bound=bound)
@@ -260,7 +260,7 @@ def eval_command(
         say_json({**measured.to_json(), "gate": verdicts, "file": str(path)})
     else:
         _show_exact(measured, gate, path)
-    if any(one.verdict == NEVER for one in gate.tools.values()):
+    if any(tool.verdict == NEVER for tool in gate.tools.values()):
         raise typer.Exit(ExitCode.FAILED)
 
 
@@ -279,7 +279,7 @@ def _tools(settings: "Settings") -> "list[Any]":
 def _annotator(
     by: str, settings: "Settings", taught: "Sequence[Trajectory]", earlier: "Spend", account: "RunAccount"
 ) -> "Iterator[Annotator]":
-    """Who annotates; `earlier`: what was spent in this folder before."""
+    """Yield the annotator; `earlier`: what was spent in this folder before."""
     from dreamgym_kit.dream.structured_output import CountedEndpoint
     from dreamgym_kit.rollout.budgets import BudgetedEndpoint, RunBudget
     from dreamgym_kit.training.annotators import MinedRules, TeachingModel
@@ -290,14 +290,16 @@ def _annotator(
     with closing(served_model(settings, role="teacher")) as endpoint:
         budget = RunBudget(settings.budget.max_calls, settings.budget.max_usd)
         budget.count_earlier(calls=earlier.calls, usd=earlier.cost_usd)
-        asked = CountedEndpoint(BudgetedEndpoint(endpoint, budget, calls=1), account, "teacher")
+        counted = CountedEndpoint(BudgetedEndpoint(endpoint, budget, calls=1), account, "teacher")
         name = settings.experience.of("teacher").model or ""
-        yield TeachingModel(asked, name=name, seed=settings.simulate.seed)
+        yield TeachingModel(counted, name=name, seed=settings.simulate.seed)
 
 
-def _show_annotated(done: "Outcome", known: "Material", out: Path, *, spend: "Spend", as_json: bool) -> None:
-    """What came of an annotating, what all of it has cost so far, and what follows."""
-    taught, measured = known.sides.taught, known.sides.measured
+def _show_annotated(
+    done: "Outcome", recorded: "Material", out: Path, *, spend: "Spend", as_json: bool
+) -> None:
+    """Show the results of an annotation, its total cost so far, and the next step."""
+    taught, measured = recorded.sides.taught, recorded.sides.measured
     if as_json:
         say_json(
             {
@@ -305,7 +307,7 @@ def _show_annotated(done: "Outcome", known: "Material", out: Path, *, spend: "Sp
                 "annotated": done.before + done.made,
                 "made": done.made,
                 "held_out": len(measured),
-                "groups": known.sides.groups,
+                "groups": recorded.sides.groups,
                 "unusable": done.unusable,
                 "stopped": done.stopped or None,
                 "spend": {"answers": spend.calls, "tokens": spend.tokens, "usd": round(spend.cost_usd, 6)},
@@ -316,9 +318,9 @@ def _show_annotated(done: "Outcome", known: "Material", out: Path, *, spend: "Sp
         tell(f"not annotated: {one_line(name)}: {one_line(why)}")
     if done.stopped:
         tell(f"stopped: {one_line(done.stopped)}; run it again to go on")
-    by = ", ".join(known.begun.by)
+    by = ", ".join(recorded.begun.by)
     say(f" {out}  {done.before + done.made} of {len(taught)} episodes annotated, {done.made} of them now")
-    say(f" held out {len(measured)} episodes: {known.sides.groups} groups apart by {by}")
+    say(f" held out {len(measured)} episodes: {recorded.sides.groups} groups apart by {by}")
     if spend.calls:
         say(f" teacher so far: {spend.calls} answers, {spend.tokens:,} tokens, {spend.cost_usd:.4f} USD")
     train = f"dreamgym-kit experience train {shlex.quote(str(out))} --model DIR"

@@ -157,15 +157,15 @@ def _import_trace(
 
 
 def _effects(settings: "Settings") -> "Effects":
-    """What a person said a tool does; else what its name suggests."""
+    """Return a tool's effect from the settings; else a guess from its name."""
     from dreamgym_kit.adapters.traces.seen import guessed
 
-    known = {
+    effects = {
         function.name or place.rpartition(":")[2]: function.effect
         for place, function in settings.functions.items()
     }
-    known |= {name: tool.effect for name, tool in settings.tools.items()}
-    return lambda name, description: known.get(name) or guessed(name, description)
+    effects |= {name: tool.effect for name, tool in settings.tools.items()}
+    return lambda name, description: effects.get(name) or guessed(name, description)
 
 
 def environment_of(text: str) -> "Environment":

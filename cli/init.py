@@ -234,8 +234,8 @@ def _confirm(file: Path, *, as_json: bool) -> None:
         say_json({"settings": str(file), "confirmed": confirmed})
         return
     places = f"in {file.name}"
-    one, many = f"effect {places} is no longer a guess", f"effects {places} are no longer guesses"
-    say(f" {confirmed} {one if confirmed == 1 else many}.")
+    singular, plural = f"effect {places} is no longer a guess", f"effects {places} are no longer guesses"
+    say(f" {confirmed} {singular if confirmed == 1 else plural}.")
     say_steps(("Check", "dreamgym-kit doctor", "what is still missing"))
 
 
@@ -286,10 +286,12 @@ def _before(file: Path, graph: str | None, *, update: bool) -> "Settings":
 
 
 def _with_hosts(settings: "Settings", facts: "GraphInspection") -> "Settings":
-    """The chat model's host has to be let through; it was found in the graph itself."""
-    known = settings.guard.allow_hosts
-    new = tuple(host for host in facts.hosts if host not in known and host.rpartition(":")[0] not in known)
-    return replace(settings, guard=replace(settings.guard, allow_hosts=(*known, *new)))
+    """Allow the hosts of the graph's chat models."""
+    allowed = settings.guard.allow_hosts
+    new = tuple(
+        host for host in facts.hosts if host not in allowed and host.rpartition(":")[0] not in allowed
+    )
+    return replace(settings, guard=replace(settings.guard, allow_hosts=(*allowed, *new)))
 
 
 def _show(
@@ -308,8 +310,10 @@ def _show(
         say(fold(f" ? {one_line(question)}", indent=3))
         say(f"     {one_line(line)}")
     if served is not None:
-        asked = f"may a dream ask your agent's model {one_line(served.model)} what tools answer? It is sent"
-        say(fold(f" ? {asked} schemas and task texts. Then add to {file.name}:", indent=3))
+        question_text = (
+            f"may a dream ask your agent's model {one_line(served.model)} what tools answer? It is sent"
+        )
+        say(fold(f" ? {question_text} schemas and task texts. Then add to {file.name}:", indent=3))
         say("".join(f"     {one_line(line)}\n" for line in served.lines).rstrip("\n"))
     say(f"\n Written: {file}")
     tasks, guesses = settings.tasks or _TASKS, any(spec.source == "guessed" for spec in facts.every())

@@ -90,7 +90,7 @@ class PanelCommand(TyperCommand):
 def _panel(flags: Sequence[str]) -> str:
     if "--help" in flags:
         return _LAST
-    return next((name for name, known in _OF_FLAGS.items() if set(known) & set(flags)), _RUN)
+    return next((name for name, panel_flags in _OF_FLAGS.items() if set(panel_flags) & set(flags)), _RUN)
 
 
 def _write_sections(formatter: Any, panels: Iterable[tuple[str, list[tuple[str, str]]]]) -> None:

@@ -170,7 +170,9 @@ class Given:
 
     def assigns(self, key: str) -> bool:
         """Whether `--set` or its flag gives this key."""
-        return self.flags.get(key) is not None or any(one.partition("=")[0] == key for one in self.assigned)
+        return self.flags.get(key) is not None or any(
+            assignment.partition("=")[0] == key for assignment in self.assigned
+        )
 
     def command(self, name: str, *more: str, dropped: Sequence[str] = ()) -> str:
         """Another command with the same graph and flags, but for `dropped`, to paste into a shell."""
@@ -183,10 +185,10 @@ class Given:
         """The flags of settings and their values, as they can be typed again."""
         for key, value in self.flags.items():
             if value not in (None, False, [], ()):
-                for one in value if isinstance(value, (list, tuple)) else [value]:
-                    yield _flag(key), "" if one is True else str(one)
-        for one in self.assigned:
-            yield "--set", one
+                for item in value if isinstance(value, (list, tuple)) else [value]:
+                    yield _flag(key), "" if item is True else str(item)
+        for item in self.assigned:
+            yield "--set", item
 
 
 def keyed(*keys: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -220,7 +222,8 @@ class _Keyed:
         hints = get_type_hints(self._command, include_extras=True)
         first, last = _plain("graph", Graph), _plain("assigned", Set)
         typed_too = [
-            one.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[one.name]) for one in own
+            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[parameter.name])
+            for parameter in own
         ]
         return inspect.Signature([first, *self._added.values(), last, *typed_too])
 
@@ -229,7 +232,7 @@ class _Keyed:
         return {name: parameter.annotation for name, parameter in self.__signature__.parameters.items()}
 
     def __call__(self, **typed: Any) -> None:
-        flags = {key: typed.pop(one.name) for key, one in self._added.items()}
+        flags = {key: typed.pop(parameter.name) for key, parameter in self._added.items()}
         graph, assigned = typed.pop("graph"), typed.pop("assigned")
         self._command(Given(graph, flags, tuple(assigned or ())), **typed)
 
@@ -290,12 +293,12 @@ def parted(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return before, ["s2r verify", *left[2:]] if left[:2] == ["s2r", "verify"] else left
 
 
-def refuse_old(arguments: Sequence[str], known: Sequence[str]) -> None:
-    """Say of commands and flags of an earlier version what to type now, all at once.
+def refuse_old(arguments: Sequence[str], known_flags: Sequence[str]) -> None:
+    """Refuse all commands and flags of an earlier version, each with its replacement.
 
     Args:
         arguments: the command line.
-        known: the flags that its command has.
+        known_flags: the flags that its command has.
 
     Raises:
         UserError: one was given.
@@ -308,8 +311,8 @@ def refuse_old(arguments: Sequence[str], known: Sequence[str]) -> None:
     if arguments[:1] == ["deploy"] and arguments[1:2] and arguments[1] not in _DEPLOY:
         raise UserError(f"deploy {arguments[1]} is now deploy promote {arguments[1]}.")
     flags = dict.fromkeys(word.partition("=")[0] for word in arguments if word.startswith("--"))
-    foreign = [flag for flag in flags if flag not in (*known, "--help", "--")]
-    problems = [f"{flag} is now {now}." for flag in foreign if (now := _typed_now(flag, known))]
+    foreign = [flag for flag in flags if flag not in (*known_flags, "--help", "--")]
+    problems = [f"{flag} is now {now}." for flag in foreign if (now := _typed_now(flag, known_flags))]
     for argument, after in zip(arguments, [*arguments[1:], ""], strict=False):
         flag, equals, value = argument.partition("=")
         verdict = _OLD_VERDICTS.get(value if equals else after)
@@ -319,8 +322,8 @@ def refuse_old(arguments: Sequence[str], known: Sequence[str]) -> None:
         raise UserError(" ".join(problems))
 
 
-def _typed_now(flag: str, known: Sequence[str]) -> str:
-    """What to type for a flag that is called as a setting is or was: the command's own flag, or `--set`."""
+def _typed_now(flag: str, known_flags: Sequence[str]) -> str:
+    """Return the replacement of a flag named after a setting: the command's own flag, or `--set`."""
     from dreamgym_kit.settings.load import environment_names
     from dreamgym_kit.settings.read import renamed
 
@@ -332,7 +335,7 @@ def _typed_now(flag: str, known: Sequence[str]) -> str:
         for spelled, key in [*known_keys.items(), *renamed().items()]
         if key in known_keys and flag in (_flag(spelled[-1]), _flag("-".join(spelled)))
     }
-    own = [_flag(key) for key in keys if _flag(key) in known]
+    own = [_flag(key) for key in keys if _flag(key) in known_flags]
     return " or ".join(dict.fromkeys(own) or (f"--set {key}=..." for key in keys))
 
 

@@ -101,12 +101,12 @@ def _show_episode(directory: "RunDirectory", name: str, *, full: bool, as_json: 
 
 
 def _find(directory: "RunDirectory", name: str) -> "Episode":
-    known = []
+    ids = []
     for episode in directory.episodes():
         if episode.id == name:
             return episode
-        known.append(episode.id)
-    raise UnknownName("episode", name, known=known[:100], source=str(directory.path), where="the run")
+        ids.append(episode.id)
+    raise UnknownName("episode", name, known=ids[:100], source=str(directory.path), where="the run")
 
 
 def _show_training(directory: "RunDirectory", *, alone: bool, as_json: bool) -> bool:

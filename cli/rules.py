@@ -58,14 +58,14 @@ def show(
     Programs are mined from recordings, read from rules/TOOL.toml, or drafted and used in imagined runs alone.
     Right and wrong count calls in held-out recorded episodes.
     """
-    known = _known(buffer, tenant, tool)
-    lines = [line for line in known.lines() if line["tool"] in known.tools]
+    rule_set = _rule_set(buffer, tenant, tool)
+    lines = [line for line in rule_set.lines() if line["tool"] in rule_set.tools]
     if as_json:
-        say_json({"transitions": known.calls, "rules": lines})
+        say_json({"transitions": rule_set.calls, "rules": lines})
     elif tool is not None:
-        _explain(known, lines, tool)
+        _explain(rule_set, lines, tool)
     else:
-        _show(lines, known)
+        _show(lines, rule_set)
 
 
 @app.command("export")
@@ -79,8 +79,8 @@ def export(
 
     Save it there and correct it: the file replaces the mined program, unless a recording contradicts it.
     """
-    known = _known(buffer, tenant, tool)
-    texts = {name: known.file(name) for name in known.tools}
+    rule_set = _rule_set(buffer, tenant, tool)
+    texts = {name: rule_set.file(name) for name in rule_set.tools}
     text = "\n".join(f"# rules/{name}.toml\n{file}" for name, file in texts.items())
     if as_json:
         say_json({"toml": text})
@@ -111,15 +111,15 @@ def draft(
     wanted = _tools_to_draft(settings, specs, tool)
     rows = recorded_rows(settings, needed=False)
     with closing(served_model(settings)) as endpoint:
-        asked = _drafted(endpoint, settings, specs, wanted, rows, with_source=with_source)
-        drafts, counts = asyncio.run(asked), endpoint.counts
+        drafting = _drafted(endpoint, settings, specs, wanted, rows, with_source=with_source)
+        drafts, counts = asyncio.run(drafting), endpoint.counts
     path = drafts_folder(settings)
     path.mkdir(parents=True, exist_ok=True)
-    for name, rules in drafts.kept.items():
+    for name, rules in drafts.usable.items():
         write_atomically(path / f"{name}.toml", rules.text.encode("utf-8"))
     tokens = counts.prompt_tokens + counts.completion_tokens
     if as_json:
-        record: dict[str, object] = {"kept": sorted(drafts.kept), "dropped": drafts.dropped}
+        record: dict[str, object] = {"kept": sorted(drafts.usable), "dropped": drafts.dropped}
         record |= {"unusable": drafts.unusable, "stopped": drafts.stopped or None}
         say_json({**record, "folder": str(path), "tokens": tokens, "usd": counts.cost_usd})
         return
@@ -128,8 +128,8 @@ def draft(
     for name, parts in drafts.dropped.items():
         for part in parts:
             say(f" dropped  {one_line(name)} {one_line(part)}")
-    kept = one_line(", ".join(sorted(drafts.kept))) or "none"
-    say(f" {len(drafts.kept)} drafts kept in {path}: {kept}")
+    names = one_line(", ".join(sorted(drafts.usable))) or "none"
+    say(f" {len(drafts.usable)} drafts kept in {path}: {names}")
     say(f" {tokens} tokens, {counts.cost_usd:.4f} USD")
     if drafts.stopped:
         say(f" {drafts.stopped}; raise it in [budget], and draft the others with rules draft TOOL")
@@ -144,7 +144,7 @@ def draft(
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _RuleSet:
     """The rules of the selected tools, and the recordings behind them."""
 
     programs: "Programs"
@@ -166,9 +166,9 @@ class _Known:
         model = self.programs.model
         if tool not in model.tools:
             return self.drafts[tool].file
-        known = model.parameters.get(tool)
+        parameters = model.parameters.get(tool)
         program = model.tools[tool]
-        arguments = sorted(known.names if known is not None else program.arguments)
+        arguments = sorted(parameters.names if parameters is not None else program.arguments)
         return as_file(program, arguments, writes=tool in model.writes)
 
     def lines(self) -> list[dict[str, Any]]:
@@ -197,7 +197,7 @@ class _Known:
         return lines
 
 
-def _known(buffer: str | None, tenant: str | None, tool: str | None) -> _Known:
+def _rule_set(buffer: str | None, tenant: str | None, tool: str | None) -> _RuleSet:
     from dreamgym_kit.dream.programs.experience import learn
     from dreamgym_kit.dream.programs.rules_files import read_rules
     from dreamgym_kit.dream.recorded_episodes import recordings
@@ -211,11 +211,11 @@ def _known(buffer: str | None, tenant: str | None, tool: str | None) -> _Known:
     rows = recorded_rows(settings, needed=not (written or drafts))
     episodes = recordings(rows)
     programs = learn(episodes, {}, rules=written)
-    drafts = {name: one.against(rows) for name, one in drafts.items() if name not in written}
-    known = sorted({*programs.model.tools, *drafts})
-    if tool is not None and tool not in known:
-        raise UnknownName("tool", tool, known=known, source=str(path), where="the recordings")
-    return _Known(programs, written, drafts, episodes, [tool] if tool is not None else known, path)
+    drafts = {name: draft.against(rows) for name, draft in drafts.items() if name not in written}
+    tools = sorted({*programs.model.tools, *drafts})
+    if tool is not None and tool not in tools:
+        raise UnknownName("tool", tool, known=tools, source=str(path), where="the recordings")
+    return _RuleSet(programs, written, drafts, episodes, [tool] if tool is not None else tools, path)
 
 
 def drafts_of(settings: "Settings") -> "dict[str, ProgramDraft]":
@@ -241,25 +241,25 @@ def recorded_rows(settings: "Settings", *, needed: bool = True) -> "list[Transit
         return list(store.scan(tenant=settings.tenant))
 
 
-def _explain(known: _Known, lines: "list[dict[str, Any]]", tool: str) -> None:
+def _explain(rule_set: _RuleSet, lines: "list[dict[str, Any]]", tool: str) -> None:
     for line in lines:
         counts = f"({line['right']} right, {line['wrong']} wrong)"
         say(one_line(f"{line['source']}: {line['kind']} {line['says']} {counts}"))
         if line["contradiction"]:
             say(f"  but {one_line(line['contradiction'])}")
     if lines:
-        for text in known.file(tool).splitlines():
+        for text in rule_set.file(tool).splitlines():
             say(f" {clean(text)}")
 
 
-def _show(lines: "list[dict[str, Any]]", known: _Known) -> None:
+def _show(lines: "list[dict[str, Any]]", rule_set: _RuleSet) -> None:
     mined = sum(line["source"] == "mined" for line in lines)
     others = "".join(
-        f", {count} {said}"
-        for source, said in (("declared", "written"), ("drafted", "drafted for imagined runs alone"))
+        f", {count} {label}"
+        for source, label in (("declared", "written"), ("drafted", "drafted for imagined runs alone"))
         if (count := sum(line["source"] == source for line in lines))
     )
-    say(f" {known.path}: programs for {mined} tools mined from {len(known.episodes)} episodes{others}")
+    say(f" {rule_set.path}: programs for {mined} tools mined from {len(rule_set.episodes)} episodes{others}")
     if not lines:
         say(" Fill  dreamgym-kit record")
         return
@@ -296,7 +296,7 @@ def _tools_to_draft(settings: "Settings", specs: "Sequence[ToolSpec]", only: str
 class _Drafts:
     """Drafts of rules, and what became of the others."""
 
-    kept: "dict[str, ToolRules]" = field(default_factory=dict)  # without what a recording contradicts
+    usable: "dict[str, ToolRules]" = field(default_factory=dict)  # without what a recording contradicts
     unusable: dict[str, str] = field(default_factory=dict)  # tool -> why
     dropped: dict[str, list[str]] = field(default_factory=dict)  # tool -> parts and what contradicts them
     stopped: str = ""  # why not all tools were asked about
@@ -349,8 +349,8 @@ async def _drafted(
             drafts.unusable[spec.name] = str(error)
             continue
         wrong = contradicted(rules, spec.name, rows)
-        kept = without(rules, wrong)
-        drafts.kept[spec.name] = replace(kept, text=f"# drafted by {author}\n{kept.text}")
+        usable = without(rules, wrong)
+        drafts.usable[spec.name] = replace(usable, text=f"# drafted by {author}\n{usable.text}")
         drafts.dropped |= {spec.name: [": ".join(row) for row in wrong.items()]} if wrong else {}
     return drafts
 

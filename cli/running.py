@@ -153,8 +153,8 @@ def let_go(code: int) -> None:
     """End the process where a thread that the agent's module started would keep it for ever."""
     import threading
 
-    held = (thread for thread in threading.enumerate() if thread is not threading.main_thread())
-    if any(not thread.daemon for thread in held):
+    threads = (thread for thread in threading.enumerate() if thread is not threading.main_thread())
+    if any(not thread.daemon for thread in threads):
         from dreamgym_kit.rollout.stop import leave
 
         leave(code)
@@ -245,7 +245,7 @@ def look_at(summary: "RunMetrics", directory: Path) -> tuple[str, str, str]:
 
 @contextmanager
 def opened_recordings(settings: "Settings") -> "Iterator[TransitionStore | None]":
-    """Open a buffer to dream from, for a while; None, said on stderr, where there is none yet."""
+    """Open the buffer that dreams use; yield None, with a warning on stderr, if there is none yet."""
     from dreamgym_kit.adapters.stores.factory import holds_secrets, open_store
     from dreamgym_kit.dream.programs.rules_files import read_rules
     from dreamgym_kit.settings.buffer_url import buffer_of, is_missing
@@ -254,18 +254,18 @@ def opened_recordings(settings: "Settings") -> "Iterator[TransitionStore | None]
     place = buffer_of(settings)
     if is_missing(place):
         rules = read_rules(rules_folder(settings))
-        known = "goes by the files in rules/" if rules else "can answer nothing"
+        behavior = "goes by the files in rules/" if rules else "can answer nothing"
         if settings.experience.urls:
-            known = "asks its model alone" if not rules else f"{known}, then asks its model"
+            behavior = "asks its model alone" if not rules else f"{behavior}, then asks its model"
         instead = "dreamgym-kit simulate --imagine"
         if not (settings.experience.urls or settings.experience.dir):
             instead = f"name a model in [experience], then {instead}"
         if settings.simulate.imagine:  # the run says what that takes
-            known, instead = "imagines what nothing else answers", ""
+            behavior, instead = "imagines what nothing else answers", ""
         else:
             instead = f"; or have a model invent the answers: {instead}"
         tell(
-            f"warning: {place} holds no recordings yet, so the dream {known}; "
+            f"warning: {place} holds no recordings yet, so the dream {behavior}; "
             f"make some with: dreamgym-kit record{instead}"
         )
         yield None

@@ -53,8 +53,8 @@ def command(
     from dreamgym_kit.sandbox.confining import NONE, enter
 
     settings = options.Given(assigned=assigned or ()).settings()
-    found = shutil.which(command[0])
-    if found is None:
+    program = shutil.which(command[0])
+    if program is None:
         raise UserError(f"sandbox: {command[0]}: there is no such program. Nothing was run.")
     plan = plan_of(settings)
     plan = replace(
@@ -70,7 +70,7 @@ def command(
     if stands.kind == NONE:
         tell("sandbox: the command runs without one")
     try:
-        os.execv(found, command)  # noqa: S606  what was typed
+        os.execv(program, command)  # noqa: S606  what was typed
     except OSError as error:
         raise UserError(f"sandbox: {command[0]}: cannot be started ({error.strerror}).") from None
 
@@ -146,16 +146,16 @@ def _addresses(settings: "Settings", targets: Iterable[str]) -> list[str]:
     """Every URL that settings, outputs or OpenTelemetry's variables name."""
     from dataclasses import fields, is_dataclass
 
-    found = [target for target in targets if "://" in target]
-    found += [os.environ[name] for name in _OTLP if os.environ.get(name)]
+    addresses = [target for target in targets if "://" in target]
+    addresses += [os.environ[name] for name in _OTLP if os.environ.get(name)]
     for section in (getattr(settings, field.name) for field in fields(settings)):
         if is_dataclass(section):
             for field in fields(section):
                 value = getattr(section, field.name)
                 for text in value if isinstance(value, tuple) else (value,):
                     if isinstance(text, str) and text.startswith(("http://", "https://")):
-                        found.append(text)
-    return found
+                        addresses.append(text)
+    return addresses
 
 
 def _host_of(url: str) -> str:

@@ -35,7 +35,7 @@ class _Part:
 
     place: str
     changes: int  # rows, episodes, lines or texts
-    what: str  # "recording"
+    noun: str  # "recording"
     apply: Callable[[], None] | None  # None: it cannot be changed, see `why`
     ids: tuple[tuple[str, str], ...] = ()  # of recordings: before and after
     why: str = ""
@@ -74,7 +74,7 @@ def command(buffer: options.Buffer = None, yes: Yes = False, as_json: options.As
 
 def _show(part: _Part, *, done: bool) -> None:
     verb = "holds" if part.apply is None else "masked in" if done else "would be masked in"
-    count = format_count(part.changes, part.what)
+    count = format_count(part.changes, part.noun)
     say(f"{part.place}: {verb} {count}{'; ' if part.why else ''}{part.why}")
     for before, after in part.ids[:_LISTED]:
         say(f"  {before} is {after}" if done else f"  {before} becomes {after}")
@@ -244,7 +244,7 @@ def _cassettes(settings: "Settings") -> Iterator[_Part]:
         if file.name.endswith(".models.jsonl"):
             for part in _file(file, masker, chained=True):
                 why = "its turns name each other by digests; record the test again"
-                yield _Part(part.place, part.changes, part.what, None, why=why)
+                yield _Part(part.place, part.changes, part.noun, None, why=why)
         else:
             yield from _cassette(file, masker)
 

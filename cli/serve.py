@@ -33,7 +33,7 @@ CODES = (
 ROLES = ("experience", "policy")
 _OF_A_ROLE = ("serve.dev", "serve.scale_out", "serve.lora_rank", "serve.ready_within_s")
 
-What = Annotated[
+Target = Annotated[
     str | None,
     options.argument(
         "[experience|policy|DIR]", "Role to serve, or a model directory (default: the deployed model)."
@@ -50,7 +50,7 @@ Log = Annotated[Path | None, options.option("--log", "File for vLLM's output.", 
 
 
 def command(
-    what: What = None,
+    target: Target = None,
     more: More = None,
     model: Model = None,
     shelf: Shelf = Path("deployed"),
@@ -76,13 +76,13 @@ def command(
     if flags and not flags[0].startswith("-"):
         raise UserError(f"serve: '{flags[0]}' is no flag of vLLM; those stand behind --.")
     given = options.Given(assigned=assigned or ())
-    wanted, role = given.settings().serve, Role(what) if what in ROLES else Role.DEPLOYED
+    wanted, role = given.settings().serve, Role(target) if target in ROLES else Role.DEPLOYED
     if role is Role.DEPLOYED:
         _refuse_role_options(model, log, given)
         wanted = ServeSettings(tool_parser=wanted.tool_parser)
-        served, called = _deployed_model(what, shelf)
+        served, called = _deployed_model(target, shelf)
     else:
-        served, called = _role_model(model, str(what))
+        served, called = _role_model(model, str(target))
     words = _words(role, port, log)
     if role is not Role.DEPLOYED and (words.is_dir() or words.suffix == ".key"):
         raise UserError(

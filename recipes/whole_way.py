@@ -99,9 +99,11 @@ class WholeWay:
 
     def _phase(self, name: str, work: Callable[[], Facts], *, clears: Sequence[str] = ()) -> Facts:
         self._phase_lines = []
-        facts, known = self.phases.run(name, lambda: {"told": self._phase_lines, **work()}, clears=clears)
+        facts, done_before = self.phases.run(
+            name, lambda: {"told": self._phase_lines, **work()}, clears=clears
+        )
         for line in facts.get("told", ()):
-            self._tell(f"{line}  (done before)" if known else line)
+            self._tell(f"{line}  (done before)" if done_before else line)
         return facts
 
     def _say(self, line: str) -> None:
@@ -242,9 +244,9 @@ class WholeWay:
         )
 
 
-def sandbox_says_yes(held: object) -> bool:
+def sandbox_says_yes(held_call: object) -> bool:
     """Say yes to every held call: the desk is a sandbox whose worlds are put back. Nobody's money moves."""
-    del held
+    del held_call
     return True
 
 
@@ -289,9 +291,9 @@ class Phases:
             work: does it; what it gives is kept as JSON.
             clears: names in the folder that a broken-off leg may have left, as patterns; removed before.
         """
-        known = self._done.get(name)
-        if known is not None:
-            return known, True
+        facts_before = self._done.get(name)
+        if facts_before is not None:
+            return facts_before, True
         for pattern in clears:
             for path in self.out.glob(pattern):
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()

@@ -8,7 +8,7 @@ def forget_dreams() -> None:
     from dreamgym_kit.guard import egress
     from dreamgym_kit.routing.process import PROCESS
 
-    PROCESS.armed = PROCESS.held > 0
+    PROCESS.armed = PROCESS.open_dreams > 0
     PROCESS.stray_calls(once=True)
     egress._ended = None
 
@@ -22,4 +22,4 @@ def after_test() -> None:
         forget_dreams()
     masking = sys.modules.get("dreamgym_kit.replay.masking")
     if masking is not None:
-        masking._KNOWN.until = 0.0
+        masking._SECRETS_OF_PROCESS.until = 0.0

@@ -22,9 +22,9 @@ def of_call(tool: ToolSpec, args: Mapping[str, JsonValue]) -> ToolSpec:
     if not tool.effect_when:
         return tool
     effects = [_read(rule, args.get(name)) for name, rule in tool.effect_when.items()]
-    known = [effect for effect in effects if effect is not None]
-    worst = max(known, key=_HARM.__getitem__, default=tool.effect)
-    sure = len(known) == len(effects)
+    certain = [effect for effect in effects if effect is not None]
+    worst = max(certain, key=_HARM.__getitem__, default=tool.effect)
+    sure = len(certain) == len(effects)
     effect = worst if sure else max(worst, tool.effect, key=_HARM.__getitem__)
     return tool if effect is tool.effect else replace(tool, effect=effect)
 
@@ -38,8 +38,8 @@ def _read(rule: ArgumentReader | Mapping[str, Effect], value: JsonValue) -> Effe
 
 
 def _worst(effects: list[Effect | None]) -> Effect | None:
-    known = [effect for effect in effects if effect is not None]
-    return max(known, key=_HARM.__getitem__) if known and len(known) == len(effects) else None
+    certain = [effect for effect in effects if effect is not None]
+    return max(certain, key=_HARM.__getitem__) if certain and len(certain) == len(effects) else None
 
 
 def guess_effect_when(name: str, description: str, schema: Mapping[str, JsonValue]) -> EffectWhen:

@@ -103,14 +103,14 @@ def _finite(text: str) -> float:
 
 
 def _distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    items = dict(pairs)
+    if len(items) != len(pairs):
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
                 raise NotSerializable(f"key {key[:60]!r} stands twice in one object")
             seen.add(key)
-    return found
+    return items
 
 
 # Made once: `json.loads` makes a new one for each text that it is given hooks for.

@@ -69,7 +69,7 @@ class Codec(Generic[Record]):
         nested: "Collection[Codec[Any]]" = (),
     ) -> None:
         self.kind, self._schema, self._computed = kind, schema, computed
-        known: dict[type, Codec[Any]] = {codec.kind: codec for codec in nested}
+        nested_codecs: dict[type, Codec[Any]] = {codec.kind: codec for codec in nested}
         hints = get_type_hints(kind, include_extras=True)
         self._fields = [
             _Field(
@@ -78,7 +78,7 @@ class Codec(Generic[Record]):
                 required=field.metadata.get("disk") == "always"
                 or (field.default is MISSING and field.default_factory is MISSING),
                 if_set=field.metadata.get("disk") == "if set",
-                shape=_Shape(hints[field.name], known),
+                shape=_Shape(hints[field.name], nested_codecs),
             )
             for field in fields(kind)  # type: ignore[arg-type]
             if field.init and field.metadata.get("disk") != "never"
@@ -103,13 +103,13 @@ class Codec(Generic[Record]):
         self._convert(self._checked(made, ()), (), made)
         return made
 
-    def read(self, value: object, where: str = "", *, what: str = "this", compare: bool = True) -> Record:
+    def read(self, value: object, where: str = "", *, label: str = "this", compare: bool = True) -> Record:
         """Read what `write` wrote, or a person did.
 
         Args:
             value: as the JSON reader gives it.
             where: path of the object, for messages; "" for the outermost.
-            what: what the outermost object is, for the message that it is not an object.
+            label: what the outermost object is, for the message that it is not an object.
             compare: compare what is computed with what the file says.
 
         Raises:
@@ -117,7 +117,7 @@ class Codec(Generic[Record]):
                 that the content does not have.
         """
         if type(value) is not dict:
-            raise NotSerializable(f"{where or what}: expected an object, got {shown(value)}")
+            raise NotSerializable(f"{where or label}: expected an object, got {shown(value)}")
         at = (where,) if where else ()
         record = self._checked(value, at)
         made = self._convert(record, at, value)
@@ -126,15 +126,15 @@ class Codec(Generic[Record]):
         return made
 
     def problems(self, value: Mapping[str, object], where: str = "") -> list[str]:
-        """Everything that is wrong with the fields of an object, each in a sentence that names its path."""
+        """Return all problems of an object's fields, as sentences that name the field's path."""
         at = (where,) if where else ()
-        found = [*self._unknown(value, at)]
+        problems = [*self._unknown(value, at)]
         for field in self._fields:
             if (name := field.spelled(value)) is not None:
-                found += filter(None, [field.shape.fault(value[name], (*at, name))])
+                problems += filter(None, [field.shape.fault(value[name], (*at, name))])
             elif field.required:
-                found.append(f"{_path(*at, field.on_disk)}: missing")
-        return found
+                problems.append(f"{_path(*at, field.on_disk)}: missing")
+        return problems
 
     def _written(self, record: Record) -> dict[str, JsonValue]:
         made: dict[str, JsonValue] = {}
@@ -193,7 +193,7 @@ class Codec(Generic[Record]):
         return value
 
     def _check_schema(self, value: Mapping[str, Any], at: "_Place") -> None:
-        """Look at the version first: what another one wrote is said by that, not by its fields."""
+        """Check the version first, so that a newer file is refused for its version and not for its fields."""
         schema, newest = value.get("schema", _GONE), self._schema or 0
         if type(schema) is int and 1 <= schema <= newest:
             return
@@ -203,8 +203,8 @@ class Codec(Generic[Record]):
         if type(schema) is not int:
             raise NotSerializable(f"{path}: expected a whole number, got {shown(schema)}")
         if schema > newest:
-            known = f"{newest}, the newest here; update dreamgym-kit"
-            raise NotSerializable(f"{path}: {shown(schema)} is newer than {known}")
+            newest_here = f"{newest}, the newest here; update dreamgym-kit"
+            raise NotSerializable(f"{path}: {shown(schema)} is newer than {newest_here}")
         raise NotSerializable(f"{path}: there is no schema {shown(schema)}; known: 1 to {newest}")
 
     def _unknown(self, value: Mapping[str, object], at: "_Place") -> Iterator[str]:
@@ -235,7 +235,7 @@ class _Shape:
         holds_records: whether records stand in it, which have rules of their own.
     """
 
-    def __init__(self, hint: Any, known: "Mapping[type, Codec[Any]]") -> None:
+    def __init__(self, hint: Any, codecs: "Mapping[type, Codec[Any]]") -> None:
         inner = _bare(hint)
         origin, args = get_origin(inner), get_args(inner)
         self.hint = hint
@@ -245,13 +245,13 @@ class _Shape:
         self.write: Callable[[Any], JsonValue] | None = None
         self.is_list = origin in (Sequence, list) or (origin is tuple and args[1:] == (...,))
         if self.is_list:
-            self.item = _Shape(args[0], known)
+            self.item = _Shape(args[0], codecs)
             self.write = partial(_list_written, self.item.write) if self.item.write else list
         elif origin in (Mapping, dict):
-            self.item = _Shape(args[1], known)
+            self.item = _Shape(args[1], codecs)
             self.write = partial(_object_written, self.item.write) if self.item.write else dict
         elif is_dataclass(inner):
-            self.codec = known.get(inner) or Codec(inner, nested=known.values())  # type: ignore[arg-type]
+            self.codec = codecs.get(inner) or Codec(inner, nested=codecs.values())  # type: ignore[arg-type]
             self.write = self.codec._written
         elif isinstance(inner, type) and issubclass(inner, Enum):
             self.enum, self.write = inner, _enum_written
@@ -410,7 +410,9 @@ def shown(value: object) -> str:
     return type(value).__name__
 
 
-def nearest(found: str, name: str, known: Collection[str]) -> str:
-    """A finding with the nearest known name, or with all of them."""
-    near = get_close_matches(name[:60], known, n=1)
-    return f"{found}; did you mean '{near[0]}'?" if near else f"{found}; known: {', '.join(known) or 'none'}"
+def nearest(problem: str, name: str, names: Collection[str]) -> str:
+    """Append the nearest known name to a problem; all names if none is near."""
+    near = get_close_matches(name[:60], names, n=1)
+    return (
+        f"{problem}; did you mean '{near[0]}'?" if near else f"{problem}; known: {', '.join(names) or 'none'}"
+    )

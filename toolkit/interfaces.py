@@ -54,7 +54,7 @@ class Account(Protocol):
         """A chat model answered for this part of the dream (experience, judge, user)."""
         ...
 
-    def count(self, what: str, by: int = 1) -> None:
+    def count(self, event: str, by: int = 1) -> None:
         """Count something worth telling in the report."""
         ...
 

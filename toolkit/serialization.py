@@ -81,8 +81,8 @@ def escaped(plain: JsonValue) -> JsonValue:
         return [escaped(item) for item in plain]
     if not isinstance(plain, dict):
         return plain
-    kept = {key: escaped(item) for key, item in plain.items()}
-    return {LITERAL: kept} if len(kept) == 1 and not MARKS.isdisjoint(kept) else kept
+    items = {key: escaped(item) for key, item in plain.items()}
+    return {LITERAL: items} if len(items) == 1 and not MARKS.isdisjoint(items) else items
 
 
 def escaped_args(args: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
@@ -215,10 +215,10 @@ class _Walk:
         return value
 
     def _bytes(self, raw: bytes) -> JsonValue:
-        kept = raw[: self._text * 3 // 4]
+        head = raw[: self._text * 3 // 4]
         self._text = max(0, self._text - len(raw) * 4 // 3)
-        mark: dict[str, JsonValue] = {"$bytes": base64.b64encode(kept).decode("ascii")}
-        return mark if len(kept) == len(raw) else {**mark, "$cut": f"{len(raw)} bytes"}
+        mark: dict[str, JsonValue] = {"$bytes": base64.b64encode(head).decode("ascii")}
+        return mark if len(head) == len(raw) else {**mark, "$cut": f"{len(raw)} bytes"}
 
 
 def _mark(value: object) -> JsonValue:

@@ -56,8 +56,8 @@ async def run_in_thread_async(work: Callable[[], T], *, name: str) -> T:
         try:
             value = context.run(work)
         except StopIteration as error:  # no future can hold it
-            told = RuntimeError(f"{type(error).__name__} was raised")
-            settle(lambda: done.set_exception(told))
+            stopped = RuntimeError(f"{type(error).__name__} was raised")
+            settle(lambda: done.set_exception(stopped))
         except BaseException as error:  # noqa: BLE001  carried to whoever waits
             failure = error
             settle(lambda: done.set_exception(failure))
@@ -100,7 +100,7 @@ class BackgroundLoop:
             raise
 
     @contextmanager
-    def held(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
+    def keep_open(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
         """Keep an async context open for the block, in one task from its beginning to its end.
 
         Some contexts must be left in the task that entered them (anyio's scopes, of MCP sessions).

@@ -430,9 +430,9 @@ MAX_SHOWN = 300  # characters of one value in a sentence; records keep all of it
 
 
 def call_text(tool: str, args: Mapping[str, JsonValue], *, most: int = MAX_SHOWN, how: str = "") -> str:
-    """A call as it would be written, `tool(name='value')`; its values as `value_text` gives them."""
-    told = (f"{name}={value_text(value, most=most, how=how)}" for name, value in args.items())
-    return f"{tool}({', '.join(told)})"
+    """Format a call as `tool(name='value')`, with values as `value_text` gives them."""
+    arguments = (f"{name}={value_text(value, most=most, how=how)}" for name, value in args.items())
+    return f"{tool}({', '.join(arguments)})"
 
 
 def value_text(value: JsonValue, *, most: int = MAX_SHOWN, how: str = "") -> str:
@@ -545,7 +545,11 @@ class Episode:
         return digest(
             [
                 *([turns] if turns else []),
-                *([[[one.tool, dict(one.args), one.how] for one in self.executed]] if self.executed else []),
+                *(
+                    [[[call.tool, dict(call.args), call.how] for call in self.executed]]
+                    if self.executed
+                    else []
+                ),
                 [self.id, self.task, self.environment.name, self.environment.variant],
                 [self.verdict.on_disk, self.reason, self.reward, self.stop, list(self.violations)],
                 [
@@ -565,8 +569,8 @@ class Episode:
 
 
 def _without_ids(message: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    kept = {key: value for key, value in message.items() if key not in ("id", "tool_call_id")}
+    fields = {key: value for key, value in message.items() if key not in ("id", "tool_call_id")}
     calls = message.get("tool_calls")
     if isinstance(calls, (list, tuple)) and calls and all(isinstance(call, Mapping) for call in calls):
-        kept["tool_calls"] = [{"name": call.get("name"), "args": call.get("args")} for call in calls]
-    return kept
+        fields["tool_calls"] = [{"name": call.get("name"), "args": call.get("args")} for call in calls]
+    return fields

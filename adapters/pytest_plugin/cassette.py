@@ -56,7 +56,7 @@ def turn_from_record(record: object) -> ModelTurn:
     Raises:
         NotSerializable: names the wrong field.
     """
-    turn = TURNS.read(record, what="a recorded turn")
+    turn = TURNS.read(record, label="a recorded turn")
     try:
         message_of(turn.answer)
     except ValueError as error:

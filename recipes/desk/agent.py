@@ -89,8 +89,8 @@ def choose_model(name: str | None = None) -> BaseChatModel:
     if kind != SCRIPTED:
         return _real_model(chosen)
     if script not in _SCRIPTS:
-        known = ", ".join(filter(None, _SCRIPTS))
-        raise UserError(f"{MODEL_VARIABLE}: there is no script '{script}'; known: {known}.")
+        scripts = ", ".join(filter(None, _SCRIPTS))
+        raise UserError(f"{MODEL_VARIABLE}: there is no script '{script}'; known: {scripts}.")
     variant, fixed = _SCRIPTS[script]
     return ScriptedDeskModel(variant=variant, fixed=fixed)
 

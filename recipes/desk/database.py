@@ -136,7 +136,7 @@ class Desk:
     def find_customer(self, name: str) -> dict[str, str]:
         """Find a customer by first name."""
         query = "select id as customer_id, name, city, tier from customers where name = ?"
-        return self._one(query, name, missing=f"no customer is called {name}")
+        return self._first(query, name, missing=f"no customer is called {name}")
 
     def list_orders(self, customer_id: str) -> list[dict[str, str]]:
         """List a customer's orders, oldest entry first."""
@@ -147,7 +147,7 @@ class Desk:
     def get_order(self, order_id: str) -> dict[str, str]:
         """Look an order up."""
         query = "select id as order_id, customer_id, item, status, days, total from orders where id = ?"
-        return self._one(query, order_id, missing=f"no order {order_id}")
+        return self._first(query, order_id, missing=f"no order {order_id}")
 
     def list_payments(self, order_id: str) -> list[dict[str, str]]:
         """List the payments of an order, oldest first."""
@@ -162,7 +162,7 @@ class Desk:
         """Ask the carrier where an order's parcel is."""
         self.get_order(order_id)
         query = "select order_id, carrier, state from parcels where order_id = ?"
-        return self._one(query, order_id, missing=f"no parcel was sent for {order_id} yet")
+        return self._first(query, order_id, missing=f"no parcel was sent for {order_id} yet")
 
     def update_address(self, customer_id: str, city: str) -> dict[str, str]:
         """Move a customer to another city."""
@@ -191,8 +191,8 @@ class Desk:
 
     def escalate(self, target_id: str, reason: str) -> dict[str, str]:
         """Hand an order or a customer to a person, now."""
-        known = "select id from orders where id = ? union select id from customers where id = ?"
-        self._one(known, target_id, target_id, missing=f"no order or customer {target_id}")
+        query = "select id from orders where id = ? union select id from customers where id = ?"
+        self._first(query, target_id, target_id, missing=f"no order or customer {target_id}")
         self._change("insert into escalations (target_id, reason) values (?, ?)", target_id, reason)
         return {"target_id": target_id, "escalated": "yes"}
 
@@ -248,11 +248,11 @@ class Desk:
 
     def _customer(self, customer_id: str) -> None:
         query = "select id from customers where id = ?"
-        self._one(query, customer_id, missing=f"no customer {customer_id}")
+        self._first(query, customer_id, missing=f"no customer {customer_id}")
 
     def _refundable(self, payment_id: str, wanted: int) -> dict[str, Any]:
         query = "select amount, gateway, refunds, refunded_cents, status from payments where id = ?"
-        payment = self._one(query, payment_id, missing=f"no payment {payment_id}")
+        payment = self._first(query, payment_id, missing=f"no payment {payment_id}")
         if payment["status"] == "failed":
             raise DeskError(f"{payment_id} failed, there is nothing to refund")
         if not 0 < wanted <= cents(payment["amount"]):
@@ -274,17 +274,17 @@ class Desk:
     def _change(self, statement: str, *values: str) -> int:
         return self._db.execute(statement, values).lastrowid or 0
 
-    def _one(self, query: str, *values: str, missing: str) -> dict[str, Any]:
-        """The first row; DeskError where there is none."""
+    def _first(self, query: str, *values: str, missing: str) -> dict[str, Any]:
+        """Return the first row; raise DeskError if there is none."""
         rows = self._all(query, *values)
         if not rows:
             raise DeskError(missing)
         return rows[0]
 
     def _all(self, query: str, *values: str) -> list[dict[str, Any]]:
-        found = self._db.execute(query, values)
-        names = [column[0] for column in found.description]
-        return [dict(zip(names, row, strict=True)) for row in found]
+        cursor = self._db.execute(query, values)
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor]
 
 
 OPERATIONS: Mapping[str, tuple[str, ...]] = {

@@ -143,8 +143,8 @@ def read_request(text: str) -> RequestWords:
     """Find name, order, item and city in a request."""
     words = re.findall(r"\w+", text)
 
-    def first(known: Sequence[str]) -> str:
-        return next((word for word in words if word in known), "")
+    def first(choices: Sequence[str]) -> str:
+        return next((word for word in words if word in choices), "")
 
     return RequestWords(first(NAMES), first(ORDER_IDS), first(ITEMS), first(CITIES))
 

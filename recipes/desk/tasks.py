@@ -85,12 +85,12 @@ def like(pattern: Pattern, count: int, seed: int) -> list[Task]:
     of the pattern first, then in the others. The desk's checker judges any of them: it works out from the
     words what a good colleague would have done. Named by `curriculum.task_generator`.
     """
-    here, known = pattern.task.environment, [environment.variant for environment in pattern.environments]
+    here, variants = pattern.task.environment, [environment.variant for environment in pattern.environments]
     if here.name != _WORLD:
         return []
     chance = random.Random(f"like {pattern.task.id} {seed}")  # noqa: S311  reproducible, not secret
     family = str(pattern.task.meta.get("family", ""))
-    first, *elsewhere = known or [here.variant]
+    first, *elsewhere = variants or [here.variant]
     chance.shuffle(elsewhere)
     made: list[Task] = []
     for environment in [first, *elsewhere]:

@@ -150,9 +150,9 @@ def build(out: Path, plan: BuildPlan | None = None, *, tell: Tell | None = None)
     return facts
 
 
-def check_can_build(out: Path, what: str) -> None:
+def check_can_build(out: Path, needed_by: str) -> None:
     """Raise MissingExtra without the packages of the extra `train`, UserError where something is at `out`."""
-    require_extra(what)
+    require_extra(needed_by)
     if out.exists():
         raise UserError(f"{out}: is there already; name another directory, or delete it first")
 

@@ -46,10 +46,10 @@ class WeightedRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """One sequence; `ids[known:]` can be foretold by copying, what is before it cannot."""
+    """One sequence; `ids[start_of_copy:]` can be predicted by copying; the ids before it cannot."""
 
     ids: tuple[int, ...]
-    known: int
+    start_of_copy: int
 
 
 def repetition(pool: Sequence[int], start: int, chance: random.Random) -> Repetition:
@@ -110,7 +110,7 @@ def _batches(
                 copies = [repetition(pool, stream.pad, chance) for _ in range(repeated)]
                 yield [
                     *(weigh(row, stream, lessons) for row in batch),
-                    *(_read_then_said(copy.ids, copy.known) for copy in copies),
+                    *(_read_then_said(copy.ids, copy.start_of_copy) for copy in copies),
                 ]
 
 
@@ -185,12 +185,12 @@ def _drawn(
         kinds[lesson.tool, lesson.label.outcome].append(lesson)
     names = sorted(kinds)
     weights = [math.sqrt(len(kinds[name])) for name in names]
-    known: dict[DecisionLesson, WeightedRow] = {}
+    rows: dict[DecisionLesson, WeightedRow] = {}
     while True:
         lesson = chance.choice(kinds[chance.choices(names, weights)[0]])
-        if lesson not in known:
-            known[lesson] = tokenized(lesson, tokenizer)
-        yield known[lesson]
+        if lesson not in rows:
+            rows[lesson] = tokenized(lesson, tokenizer)
+        yield rows[lesson]
 
 
 def _read_then_said(ids: Sequence[int], read: int) -> WeightedRow:

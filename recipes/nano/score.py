@@ -95,7 +95,7 @@ class _Row:
     def __init__(self, case: DeskCase, desk: Desk, stream: Stream, draws: torch.Generator) -> None:
         self.played = Played(case, [], [], [])
         self.played.add(stream.encode(request_text(case.text)))
-        self.kept: KeptRow | None = None  # keys and values of the turns so far
+        self.cache: KeptRow | None = None  # keys and values of the turns so far
         self.turn: Sampled | None = None  # what the model said last
         self._desk, self._tools, self._draws = desk, DirectTools(desk), draws
 
@@ -141,18 +141,18 @@ class _Row:
 
 
 def _say(network: Network, stream: Stream, rows: Sequence[_Row], temperature: float) -> None:
-    """One turn of every row; what earlier turns read is not read again."""
+    """Generate one turn for every row; cached tokens of earlier turns are not read again."""
     batch = RunningBatch(network, "", ends=frozenset({stream.end}), decode=stream.tokenizer.decode)
     batch.join(
         [
-            (row.ask(place, temperature), row.kept, row.kept.length if row.kept else 0)
+            (row.ask(place, temperature), row.cache, row.cache.length if row.cache else 0)
             for place, row in enumerate(rows)
         ]
     )
     while batch.asks:
-        for ask, turn, kept in batch.step():
+        for ask, turn, cache in batch.step():
             row = rows[int(ask.key)]
-            row.turn, row.kept = turn, kept
+            row.turn, row.cache = turn, cache
 
 
 class Failure(StrEnum):
@@ -238,11 +238,11 @@ def failure_of(played: Played) -> Failure | None:
 
 def _invented(played: Played) -> Iterator[str]:
     """Ids that stand in a call and nowhere before it."""
-    known = played.case.text
+    text = played.case.text
     for reply, answers in played.turns:
         for _, args in reply.calls:
-            yield from (value for value in args.values() if value in _IDS and str(value) not in known)
-        known += "".join(answer.text for answer in answers)
+            yield from (value for value in args.values() if value in _IDS and str(value) not in text)
+        text += "".join(answer.text for answer in answers)
 
 
 def _share(solved: Iterable[bool]) -> float:

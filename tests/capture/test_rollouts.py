@@ -219,7 +219,7 @@ def test_real_tools_run_between_two_dreams_and_what_puts_the_world_back_may_use_
     assert {one.episode.stop for group in (*before, *measured, *after) for one in group.rollouts} == {
         "finished"
     }
-    assert not PROCESS.held
+    assert not PROCESS.open_dreams
 
 
 def test_a_server_that_is_gone_is_no_verdict(folder: Path) -> None:

@@ -41,7 +41,7 @@ def bounds(
     embedder: object = None,
 ) -> TaskBounds:
     return TaskBounds(
-        held_out=held_out, given=given, recorded=recorded, known=lambda _: KNOWN, embedder=embedder
+        held_out=held_out, given=given, recorded=recorded, known_values=lambda _: KNOWN, embedder=embedder
     )
 
 

@@ -175,7 +175,7 @@ def test_real_calls_are_never_faulted() -> None:
 def test_parallel_calls_keep_their_faults_whichever_is_faster() -> None:
     first, second = Occurrences(), Occurrences()
     for numbers in (first, second):
-        numbers.asked({"a": "pay", "b": "pay", "c": "look"})
+        numbers.reserve({"a": "pay", "b": "pay", "c": "look"})
     one, other = Call("pay", {}, "a"), Call("pay", {}, "b")
     assert (first.next(one), first.next(other)) == (0, 1)
     assert (second.next(other), second.next(one)) == (1, 0)

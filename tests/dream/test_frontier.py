@@ -15,7 +15,7 @@ def crawl(frontier, world, most=200):
     while (call := frontier.next()) is not None and len(calls) < most:
         calls.append(call)
         seen = world(call)
-        frontier.told(call, {"error": "no"} if seen is None else seen)
+        frontier.record_answer(call, {"error": "no"} if seen is None else seen)
     return [(call.tool, *call.args.values()) for call in calls]
 
 
@@ -86,7 +86,7 @@ def test_what_an_earlier_crawl_was_told_is_not_asked_again() -> None:
     for tool, *args in whole[:3]:
         spec = next(spec for spec in SHOP if spec.name == tool)
         call = Call(tool, dict(zip(spec.args_schema["required"], args, strict=True)))
-        again.told(call, shop(call) or {"error": "no"})
+        again.record_answer(call, shop(call) or {"error": "no"})
     assert sorted(map(str, [*whole[:3], *crawl(again, shop)])) == sorted(map(str, whole))
 
 

@@ -308,7 +308,7 @@ def test_a_key_in_a_finding_is_masked() -> None:
 
 def test_settings_add_detectors_and_leave_some_out() -> None:
     said = FindingsSettings(detectors=("my.checks:seen",), off=("loop",), on=("swallowed_error",))
-    known = detectors_of(Settings(findings=said), lambda reference, where: seen).known
+    known = detectors_of(Settings(findings=said), lambda reference, where: seen).by_name
     off = {"loop", *OPTIONAL} - {"swallowed_error"}
     assert list(known) == [*(name for name in BUILT_IN if name not in off), "seen"]
 

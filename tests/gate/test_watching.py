@@ -54,7 +54,7 @@ def test_tools_are_refused_while_a_graph_is_loaded_and_run_again_after_it(gate: 
     assert own
     assert all("other" in line for line in own)
     assert tempfile.gettempdir() == temporary
-    assert not PROCESS.held
+    assert not PROCESS.open_dreams
     assert act.invoke({}) == "done"
     assert ran == [1]
 
@@ -64,4 +64,4 @@ def test_what_was_touched_is_told_also_where_loading_fails(gate: None, tmp_path:
         (tmp_path / "other").write_text("x")
         raise ValueError("broken")
     assert len(touched) == 1
-    assert not PROCESS.held
+    assert not PROCESS.open_dreams

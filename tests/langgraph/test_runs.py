@@ -317,7 +317,7 @@ def test_the_run_directory_tells_what_was_run(project: Any) -> None:
     assert manifest["matters"]["graph"] == f"{project.module}:graph"
     assert manifest["about"]["versions"]["langgraph"]
     assert (result.directory / "report.json").is_file()
-    assert not PROCESS.held
+    assert not PROCESS.open_dreams
 
 
 def test_recording_writes_in_a_world_that_nobody_resets_is_warned_of(project: Any) -> None:

@@ -21,8 +21,8 @@ def copied(model: Any, tokenizer: Any) -> float:
         ids = torch.tensor([row.ids])
         with torch.no_grad():
             foretold = model(ids).logits[0].argmax(-1)
-        right += int((foretold[row.known - 1 : -1] == ids[0, row.known :]).sum())
-        asked += len(row.ids) - row.known
+        right += int((foretold[row.start_of_copy - 1 : -1] == ids[0, row.start_of_copy :]).sum())
+        asked += len(row.ids) - row.start_of_copy
     return right / asked
 
 

@@ -165,11 +165,11 @@ def test_after_the_test_nothing_of_the_gate_is_left(project, touched) -> None:
 
         def test_dreams(dream):
             dream.run(graph, "cancel o1", mocks={"get_order": {}, "cancel_order": "ok"})
-            assert PROCESS.held and without_name(state()) != BEFORE
+            assert PROCESS.open_dreams and without_name(state()) != BEFORE
 
         def test_after():
             assert without_name(state()) == BEFORE
-            assert not PROCESS.held and not egress.armed() and not PROCESS.sessions
+            assert not PROCESS.open_dreams and not egress.armed() and not PROCESS.sessions
             get_order.invoke({"order_id": "o7"})
         """
     )

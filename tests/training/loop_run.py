@@ -96,7 +96,7 @@ def curriculum_over(plan: TrainPlan, folder: Path) -> Curriculum:
         held_out=plan.held_out,
         given=plan.tasks,
         recorded=lambda _: True,
-        known=lambda _: map(str, range(1000)),
+        known_values=lambda _: map(str, range(1000)),
     )
     return Curriculum(
         CurriculumPlan(

@@ -36,7 +36,7 @@ def test_a_context_is_entered_and_left_in_one_task() -> None:
         tasks.append(asyncio.current_task())
 
     with BackgroundLoop() as aside:
-        with aside.held(scope()) as value:
+        with aside.keep_open(scope()) as value:
             assert value == 7
             assert aside.run(seen()) == "outside"
         assert tasks[0] is tasks[1] is not None
@@ -48,7 +48,11 @@ def test_what_opening_raises_reaches_the_caller() -> None:
         raise ValueError("cannot be opened")
         yield 1
 
-    with BackgroundLoop() as aside, pytest.raises(ValueError, match="cannot be opened"), aside.held(broken()):
+    with (
+        BackgroundLoop() as aside,
+        pytest.raises(ValueError, match="cannot be opened"),
+        aside.keep_open(broken()),
+    ):
         pass
 
 

@@ -50,14 +50,14 @@ class TaskBounds:
         held_out: held-out tasks.
         given: training tasks.
         recorded: returns whether an environment has recordings.
-        known: returns the known values of an environment.
+        known_values: returns the known values of an environment.
         embedder: measures similarity of texts; None: only equal words count.
     """
 
     held_out: Sequence[Task]
     given: Sequence[Task]
     recorded: Callable[[Environment], bool]
-    known: Callable[[Environment], Sequence[str]]
+    known_values: Callable[[Environment], Sequence[str]]
     embedder: Embedder | None = None
 
 
@@ -65,16 +65,19 @@ def rejection_reason(task: Task, pattern: Pattern, taken: Iterable[Task], bounds
     """Return why a made task is rejected, or ""; `taken`: all tasks so far."""
     if not _well_formed(task, pattern):
         return MALFORMED
-    known = {word for value in bounds.known(task.environment) for word in _WORD.findall(value)}
+    known_words = {word for value in bounds.known_values(task.environment) for word in _WORD.findall(value)}
     spoken = _ids(text_of(pattern.task)) if task.environment == pattern.task.environment else set()
-    if _ids(text_of(task)) - spoken - known:
+    if _ids(text_of(task)) - spoken - known_words:
         return UNKNOWN
     if not bounds.recorded(task.environment):
         return UNRECORDED
-    if _held_out(task, known, bounds):
+    if _held_out(task, known_words, bounds):
         return HELD_OUT
     return _repeats(
-        task, known, [other for other in taken if other.environment == task.environment], bounds.embedder
+        task,
+        known_words,
+        [other for other in taken if other.environment == task.environment],
+        bounds.embedder,
     )
 
 
@@ -109,14 +112,17 @@ def _ids(text: str) -> set[str]:
     return {word for word in _WORD.findall(text) if any(sign.isdigit() for sign in word)}
 
 
-def _held_out(task: Task, known: Collection[str], bounds: TaskBounds) -> bool:
+def _held_out(task: Task, known_words: Collection[str], bounds: TaskBounds) -> bool:
     own = _text(task)
-    if any(_text(held) == own and held.environment.name == task.environment.name for held in bounds.held_out):
+    if any(
+        _text(excluded) == own and excluded.environment.name == task.environment.name
+        for excluded in bounds.held_out
+    ):
         return True
-    there = [held for held in bounds.held_out if held.environment == task.environment]
-    if _repeats(task, known, there, bounds.embedder):
+    there = [excluded for excluded in bounds.held_out if excluded.environment == task.environment]
+    if _repeats(task, known_words, there, bounds.embedder):
         return True
-    return any(held.environment == task.environment for held in bounds.held_out) and not any(
+    return any(excluded.environment == task.environment for excluded in bounds.held_out) and not any(
         other.environment == task.environment for other in bounds.given
     )
 
@@ -125,23 +131,25 @@ def _text(task: Task) -> tuple[str, ...]:
     return tuple(_WORD.findall(text_of(task).casefold()))
 
 
-def _repeats(task: Task, known: Collection[str], others: Sequence[Task], embedder: Embedder | None) -> str:
+def _repeats(
+    task: Task, known_words: Collection[str], others: Sequence[Task], embedder: Embedder | None
+) -> str:
     if any(_text(other) == _text(task) for other in others):
         return TWICE
     if embedder is None:
         return ""
-    mine = _things(task, known)
-    same = [other for other in others if _things(other, known) == mine]
+    mine = _things(task, known_words)
+    same = [other for other in others if _things(other, known_words) == mine]
     if not same:
         return ""
     own, *rest = embedder.embed([text_of(task), *(text_of(other) for other in same)])
     return REWORDED if any(float(own @ row) >= _NEARLY for row in rest) else ""
 
 
-def _things(task: Task, known: Collection[str]) -> set[str]:
+def _things(task: Task, known_words: Collection[str]) -> set[str]:
     """Return a task's objects: IDs, and words that are values of its environment."""
     text = text_of(task)
-    return _ids(text) | {word for word in _WORD.findall(text) if word in known}
+    return _ids(text) | {word for word in _WORD.findall(text) if word in known_words}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,17 +187,19 @@ class Workshop:
         for pattern in patterns:
             here, root = pattern.task.environment, pattern.task.id.partition(MARK)[0]
             environments = dict.fromkeys([here, *(task.environment for task in self.bounds.given)])
-            known = replace(
+            filled = replace(
                 pattern,
-                known=tuple(self.bounds.known(here)),
+                known=tuple(self.bounds.known_values(here)),
                 environments=tuple(
                     environment for environment in environments if environment.name == here.name
                 ),
             )
             for maker in self.makers:
-                for task in await maker.like(known, count, seed=int(digest([key, pattern.task.id])[:12], 16)):
+                for task in await maker.like(
+                    filled, count, seed=int(digest([key, pattern.task.id])[:12], 16)
+                ):
                     others = [*taken, *(synthetic.task for synthetic in made)]
-                    wrong, fit = self._held_up(task, known, others)
+                    wrong, fit = self._held_up(task, filled, others)
                     if fit is None:
                         refused[wrong] += 1
                     else:

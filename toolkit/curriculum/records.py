@@ -118,12 +118,12 @@ def _place(episode: Episode, good: Sequence[Episode]) -> str:
     for entry in good[0].transitions:  # in the order of a good one
         if entry.call.tool in always - called:
             return f"{MISSING} {entry.call.tool}"
-    known = {entry.call.tool for peer in good for entry in peer.transitions}
+    tools = {entry.call.tool for peer in good for entry in peer.transitions}
     keys = {entry.call.key for peer in good for entry in peer.transitions}
     erred = {entry.call.tool for peer in good for entry in peer.transitions if entry.answer.error is not None}
     for entry in episode.transitions:
         tool = entry.call.tool
-        if entry.effect.changes_environment and tool not in known:
+        if entry.effect.changes_environment and tool not in tools:
             return f"{EXTRA} {tool}"
         if entry.answer.error is not None and tool not in erred:
             return f"{REFUSED} {tool}"

@@ -144,7 +144,7 @@ def rendered(facts: CardFacts, *, merged: bool = True) -> str:
         name=quiet(facts.name),
         version=quiet(facts.version.name),
         decided=_decided(facts.event),
-        facts=table([("", ""), *_what(facts)]),
+        facts=table([("", ""), *_described(facts)]),
         data=bullets(facts.story.data),
         scores=_scores(facts),
         untested=bullets(facts.untested),
@@ -162,7 +162,7 @@ def _decided(event: RegistryEvent) -> str:
     return f"{forced}\n\nWhat spoke against it:\n\n{bullets(event.reasons)}"
 
 
-def _what(facts: CardFacts) -> list[tuple[str, str]]:
+def _described(facts: CardFacts) -> list[tuple[str, str]]:
     rows = [
         ("weights", facts.version.weights),
         ("taken from", facts.version.source),

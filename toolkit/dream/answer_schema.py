@@ -108,9 +108,12 @@ def documented(tools: Sequence[ToolSpec], documents: Sequence[Mapping[str, Any]]
     A tool is named after an operation if the letters and digits of its name are those of the operation's
     `operationId`, or of its method and path. A schema that the tool declares holds, unless it is a mere type.
     """
-    found = {name: known for one in reversed(documents) for name, known in _operations(one)}
+    operations = {
+        name: operation for document in reversed(documents) for name, operation in _operations(document)
+    }
     return [
-        _documented(tool, *found[name]) if (name := _letters(tool.name)) in found else tool for tool in tools
+        _documented(tool, *operations[name]) if (name := _letters(tool.name)) in operations else tool
+        for tool in tools
     ]
 
 
@@ -150,11 +153,15 @@ def _operations(
 
 
 def _documented(tool: ToolSpec, operation: Mapping[str, Any], document: Mapping[str, Any]) -> ToolSpec:
-    answers = {str(code): _answered(one, document) for code, one in _at(operation, "responses").items()}
-    schemas = [_response_schema(answers[code]) for code in sorted(answers) if code[:1] == "2"]
-    schema = next((_with_definitions(one, document) for one in schemas if one), None)
+    responses = {
+        str(code): _answered(response, document) for code, response in _at(operation, "responses").items()
+    }
+    schemas = [_response_schema(responses[code]) for code in sorted(responses) if code[:1] == "2"]
+    schema = next((_with_definitions(declared, document) for declared in schemas if declared), None)
     fails = [
-        f"{code} {one.get('description', '')}".strip() for code, one in answers.items() if code[:1] in "45"
+        f"{code} {response.get('description', '')}".strip()
+        for code, response in responses.items()
+        if code[:1] in "45"
     ]
     if fails:
         tool = replace(tool, description=f"{tool.description}\nFails with: {'; '.join(fails)}".strip())
@@ -177,13 +184,13 @@ def _response_schema(response: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _with_definitions(schema: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, JsonValue]:
     """A schema that holds all that it refers to, under `$defs`, with `nullable` as JSON schema spells it."""
-    known = {**_at(document, "definitions"), **_at(document, "components", "schemas")}
+    schemas = {**_at(document, "definitions"), **_at(document, "components", "schemas")}
     wanted, definitions = [json.dumps(schema)], dict[str, JsonValue]()
     for text in wanted:
         for name in _REFERENCE.findall(text):
-            if name in known and name not in definitions:
+            if name in schemas and name not in definitions:
                 definitions[name] = None
-                wanted.append(json.dumps(known[name]))
+                wanted.append(json.dumps(schemas[name]))
                 definitions[name] = _in_json_schema(wanted[-1])
     return _in_json_schema(wanted[0]) | ({"$defs": definitions} if definitions else {})
 
@@ -226,10 +233,10 @@ def _first_wrong(schema: Mapping[str, JsonValue], value: JsonValue) -> str | Non
         wrong = next(iter(validator.iter_errors(value)), None)
     except (Unresolvable, RecursionError):
         return None  # a schema that cannot be read says nothing
-    return None if wrong is None else _said(wrong)
+    return None if wrong is None else _describe(wrong)
 
 
-def _said(wrong: ValidationError) -> str:
+def _describe(wrong: ValidationError) -> str:
     parts = [str(part) for part in wrong.absolute_path if part not in ("$json", "$answer")]
     return f"{'.'.join(parts) or 'the whole'}: {' '.join(wrong.message.split())[:200]}"
 
@@ -272,10 +279,10 @@ def _of_objects(values: list[dict[str, JsonValue]], depth: int, *, closed: bool)
         name: infer([value[name] for value in values if name in value], depth - 1, closed=closed)
         for name in names
     }
-    found: dict[str, JsonValue] = {"properties": properties, "required": in_all}
+    schema: dict[str, JsonValue] = {"properties": properties, "required": in_all}
     if closed and len(values) >= _SURE_OF_KEYS:
-        found["additionalProperties"] = False
-    return found
+        schema["additionalProperties"] = False
+    return schema
 
 
 def _kind(value: JsonValue) -> str:

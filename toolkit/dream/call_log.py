@@ -119,13 +119,13 @@ class CallLog:
         return True
 
     def turn(self, call_id: str | None) -> tuple[int, int]:
-        """The turn in which a model asked for this call, and with how many calls; (0, 1) if none did."""
+        """Return the turn in which a model requested this call, and its number of calls; else (0, 1)."""
         with self._lock:
             turn = self._announced.get(call_id, (0, 0, 0))[0] if call_id is not None else 0
-            return turn, sum(known[0] == turn for known in self._announced.values()) if turn else 1
+            return turn, sum(position[0] == turn for position in self._announced.values()) if turn else 1
 
     def place(self, call: Call, within: CallPosition | None = None) -> CallPosition:
-        """Give a call its place; a call that no model asked for is a turn of its own.
+        """Return a call's position; a call that no model requested is a turn of its own.
 
         LangGraph runs a node again after an interrupt and for a retry policy: its calls are made again, and
         those of one run are a turn of their own, after what the earlier run did.
@@ -137,16 +137,16 @@ class CallLog:
         with self._lock:
             self._arrivals += 1
             self._unclaimed = ()
-            known = self._announced.get(call.call_id) if call.call_id is not None else None
-            if known is None:
+            position = self._announced.get(call.call_id) if call.call_id is not None else None
+            if position is None:
                 self._turn += 1
-                known = (self._turn, 0, 0)
+                position = (self._turn, 0, 0)
             # the step that was reserved when the model asked; a new one for a repeat or an unasked call
             step = self._reserved.pop(call.call_id, None) if call.call_id is not None else None
             if step is None:
                 step = self._steps = self._steps + 1
-            turn, index, twin = known
-            if known[0] in self._left:
+            turn, index, twin = position
+            if position[0] in self._left:
                 turn = self._run(turn, str(call.call_id))
             self._open[turn] += 1
             place = CallPosition(turn, index, self._arrivals, twin, step, within)
@@ -209,7 +209,7 @@ class CallLog:
         after: str,
         elapsed_s: float,
         at: float,
-        kept: bool = True,
+        keep: bool = True,
     ) -> Transition:
         """Keep an answered call, or only make its entry. Steps are numbered by place in `transitions`."""
         with self._lock:
@@ -228,7 +228,7 @@ class CallLog:
                 recorded_at=at,
                 within=place.within.step if place.within is not None else 0,
             )
-            if not kept:
+            if not keep:
                 return entry
             self._entries.append((place, entry))
             if place.within is not None:
@@ -254,7 +254,7 @@ class CallLog:
     def twin_under_way(self, place: CallPosition) -> bool:
         """Whether a call that may be an earlier equal one of its turn has begun and not ended."""
         with self._lock:
-            return any(one.turn == place.turn and one.twin < place.twin for one in self._under_way)
+            return any(other.turn == place.turn and other.twin < place.twin for other in self._under_way)
 
     def _twins(self, place: CallPosition, call: Call) -> tuple[Transition, ...]:
         with self._lock:
@@ -302,12 +302,12 @@ class _Earlier(Sequence[Transition]):
         self._ledger = ledger
         self._turn = turn
         self._twins = twins
-        self._known: tuple[Transition, ...] | None = None
+        self._entries_before: tuple[Transition, ...] | None = None
 
     def _all(self) -> tuple[Transition, ...]:
-        if self._known is None:
-            self._known = (*self._ledger.transitions(before_turn=self._turn), *self._twins)
-        return self._known
+        if self._entries_before is None:
+            self._entries_before = (*self._ledger.transitions(before_turn=self._turn), *self._twins)
+        return self._entries_before
 
     @overload
     def __getitem__(self, index: int) -> Transition: ...

@@ -43,7 +43,7 @@ class ChainedExperience:
         threshold: 0..1, the confidence below which the dream does not answer.
         specs: the agent's tools: the defaults of their arguments.
         rules: programs that a person wrote, by tool.
-        kept: where mined programs are kept from run to run; None: they are mined anew.
+        program_store: where mined programs are program_store from run to run; None: they are mined anew.
     """
 
     waits = False
@@ -56,10 +56,10 @@ class ChainedExperience:
         threshold: float = 0.5,
         specs: Mapping[str, ToolSpec] | None = None,
         rules: Mapping[str, ToolRules] | None = None,
-        kept: KeptPrograms | None = None,
+        program_store: KeptPrograms | None = None,
     ) -> None:
         self.recorded, self._threshold = recorded, threshold
-        self.programs = ProgramTracker(all_recordings, specs or {}, rules=rules, program_store=kept)
+        self.programs = ProgramTracker(all_recordings, specs or {}, rules=rules, program_store=program_store)
 
     async def answer(self, call: Call, situation: Situation) -> Answer:
         """See `ExperienceModel.answer`."""
@@ -150,15 +150,15 @@ class _Without:
 
     def __init__(self, model: ExperienceModel, parts: frozenset[str]) -> None:
         self._model, self._forgets = model, "history" in parts
-        self._dropped = {said: part for part in sorted(parts) for said in _DROPPED.get(part, ())}
+        self._dropped = {source: part for part in sorted(parts) for source in _DROPPED.get(part, ())}
         self.waits = model.waits
 
     async def answer(self, call: Call, situation: Situation) -> Answer:
         """See `ExperienceModel.answer`."""
         if self._forgets:
             situation = replace(situation, history=(), after=_NOTHING_WRITTEN, seen=0)
-        told = await self._model.answer(call, situation)
-        part = self._dropped.get(told.source)
+        answer = await self._model.answer(call, situation)
+        part = self._dropped.get(answer.source)
         if part is None:
-            return told
-        return abstention(f"{told.source} answers are left out (simulate.disable: {part})")
+            return answer
+        return abstention(f"{answer.source} answers are left out (simulate.disable: {part})")

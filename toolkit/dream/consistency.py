@@ -47,19 +47,19 @@ class Claim(NamedTuple):
 
 
 class ConsistencyCheck:
-    """What one call's answer is held against. Takes the programs' lock for as long as it reads."""
+    """Checks one call's answer against known facts. Holds the programs' lock while it reads."""
 
     def __init__(self, programs: ProgramTracker, call: Call, situation: Situation) -> None:
         self._programs, self._call, self._situation = programs, call, situation
-        self._told: KnownFacts = known_facts(situation.history)
+        self._episode_facts: KnownFacts = known_facts(situation.history)
         self._writes = situation.tool.effect.changes_environment
         with programs.lock:
             dream, self._args = programs.before(call, situation)
             self.facts = self._facts(dream)
-        self.held = None if self._writes else self._held()
+        self.earlier_answer = None if self._writes else self._earlier_answer()
 
     def settle(self, answer: Answer, decision: Decision, examples: tuple[Transition, ...]) -> Answer:
-        """The answer as code lets it stand.
+        """Return the answer, corrected where code knows better.
 
         Raises:
             NotSerializable: it contradicts what is known; says what, for one repair.
@@ -74,7 +74,7 @@ class ConsistencyCheck:
                 return answer
             claims = tuple(_claims_of(answer.changes))
             if self._writes:
-                claims = tuple(one._replace(entity=self._thing(one.entity, seen)) for one in claims)
+                claims = tuple(claim._replace(entity=self._thing(claim.entity, seen)) for claim in claims)
                 seen, claims = self._made_up(dream, seen, claims)
                 claims = self._checked_claims(dream, seen, claims)
             else:
@@ -82,8 +82,8 @@ class ConsistencyCheck:
             self._check_ids(dream, seen, decision, examples)
         return replace(answer_of(seen, answer), changes=tuple(claim._asdict() for claim in claims))
 
-    def _held(self) -> Answer | None:
-        """What this read was answered before in the episode, while only known changes came since."""
+    def _earlier_answer(self) -> Answer | None:
+        """Return this read's earlier answer with the changes since; None if a change is not known."""
         place = next(
             (
                 place
@@ -121,29 +121,29 @@ class ConsistencyCheck:
         return answer_of(seen, like)
 
     def _facts(self, dream: ProgramEpisode) -> dict[str, JsonValue]:
-        found: dict[str, JsonValue] = {}
+        facts: dict[str, JsonValue] = {}
         for name in dict.fromkeys(things.identifiers(self._call.args)):
-            fields: dict[str, JsonValue] = dict(self._told.changes.get(name, {}))
-            for thing, told in self._told.fields.items():
-                fields.update(told if thing[1] == name else {})
+            fields: dict[str, JsonValue] = dict(self._episode_facts.changes.get(name, {}))
+            for thing, known_fields in self._episode_facts.fields.items():
+                fields.update(known_fields if thing[1] == name else {})
             for row in _rows_of(dream, name):
                 fields.update({field: value for field, value in row.items() if is_scalar(value)})
             fields.pop(WHOLE, None)
             shown = [(field, value) for field, value in fields.items() if str(value) != name]
             if shown:
-                found[name] = dict(shown[:_MAX_FIELDS])
+                facts[name] = dict(shown[:_MAX_FIELDS])
         changed = changing_fields(dream.model.tools.get(self._call.tool))
         if changed:
-            found[f"fields that {self._call.tool} was seen to change"] = sorted(changed)
-        return found
+            facts[f"fields that {self._call.tool} was seen to change"] = sorted(changed)
+        return facts
 
     def _agreeing(self, dream: ProgramEpisode, seen: JsonValue, decision: Decision) -> JsonValue:
-        """A read's answer with what is known in the places that the model did not decide."""
+        """Return a read's answer with known values in the fields that the model did not decide."""
         settled = copy_json(seen)
         known_rows = self._known_rows(dream, settled)
         for record in records(settled, self._call.args):
-            told = {} if decision.like is None else self._fields_of(record)
-            for name, value in {**told, **known_rows.get(record.entity, {})}.items():
+            known_fields = {} if decision.like is None else self._fields_of(record)
+            for name, value in {**known_fields, **known_rows.get(record.entity, {})}.items():
                 if name == record.named or name not in record.fields or same(record.fields[name], value):
                     continue
                 place = _leaf((*record.path, name))
@@ -156,16 +156,16 @@ class ConsistencyCheck:
         return settled
 
     def _known_rows(self, dream: ProgramEpisode, seen: JsonValue) -> dict[str, dict[str, JsonValue]]:
-        """By id, the known fields of the records that an answer shows."""
+        """Return the known fields of the records in an answer, by id."""
         inside, wrap = opened(seen)
         step = SeenStep(self._call.tool, self._args, True, inside, False, wrap)
-        known: dict[str, dict[str, JsonValue]] = {}
+        rows: dict[str, dict[str, JsonValue]] = {}
         for fact in dream.model.collections.facts(step):
             row = dream.state.at(fact.row) if not fact.collection.startswith(VIEW) else None
             if isinstance(row, dict) and dream.state.confidence.get(fact.row, 1.0) >= _SURE:
                 scalars = {name: value for name, value in row.items() if name != WHOLE and is_scalar(value)}
-                known.setdefault(str(fact.key), {}).update(scalars)
-        return known
+                rows.setdefault(str(fact.key), {}).update(scalars)
+        return rows
 
     def _check_failure(self, dream: ProgramEpisode) -> None:
         """A look-up does not fail for a record that is known."""
@@ -202,23 +202,23 @@ class ConsistencyCheck:
     def _checked_claims(
         self, dream: ProgramEpisode, seen: JsonValue, claims: tuple[Claim, ...]
     ) -> tuple[Claim, ...]:
-        """The told changes and those that the answer shows, none against what was recorded."""
+        """Return the claimed changes and those that the answer shows; none contradicts a recording."""
         shown = {
             (record.entity, name): (value, record)
             for record in records(seen, self._call.args)
             for name, value in record.scalars()
         }
         for claim in claims:
-            said = shown.get((claim.entity, claim.field))
-            if said is not None and not same(said[0], claim.value):
+            shown_field = shown.get((claim.entity, claim.field))
+            if shown_field is not None and not same(shown_field[0], claim.value):
                 raise NotSerializable(
-                    f"set: {claim.field} of {claim.entity} is {spell(said[0])[:80]} in the answer"
+                    f"set: {claim.field} of {claim.entity} is {spell(shown_field[0])[:80]} in the answer"
                 )
-        told = {(claim.entity, claim.field) for claim in claims}
+        claimed = {(claim.entity, claim.field) for claim in claims}
         implied = tuple(
             Claim(entity, name, value)
             for (entity, name), (value, record) in shown.items()
-            if (entity, name) not in told and not same(self._fields_of(record).get(name, value), value)
+            if (entity, name) not in claimed and not same(self._fields_of(record).get(name, value), value)
         )
         every = (*claims, *implied)
         if len(every) > MAX_CHANGES:
@@ -229,12 +229,12 @@ class ConsistencyCheck:
 
     def _fields_of(self, record: Record) -> Mapping[str, Any]:
         thing = (things.kind_of(record.named, self._call.tool), record.entity)
-        return self._told.fields.get(thing, {})
+        return self._episode_facts.fields.get(thing, {})
 
     def _thing(self, entity: str, seen: JsonValue) -> str:
-        """The id that a change is of: as it was said, or the one id among its words ("order o9").
+        """Return the id of a changed thing: the text itself, or the only id among its words ("order o9").
 
-        It is named by the call or its answer, or a call of this episode told of it together with one that is.
+        The call, its answer, or an earlier call that shares an id with them must name it.
         """
         named = {name.casefold(): name for name in (*mentioned(seen), *mentioned(dict(self._args)))}
         words = [word for word in (entity, *_WORDS.split(entity)) if word]
@@ -244,7 +244,7 @@ class ConsistencyCheck:
         made = {record.thing[1] for record in things.records(seen, self._call)}
         near = {*things.identifiers(self._call.args), *made}
         for word in words:
-            if any(word in told and told & near for told in map(_named_in, self._situation.history)):
+            if any(word in names and names & near for names in map(_named_in, self._situation.history)):
                 return word
         raise NotSerializable(f"set: nothing that is known is named '{entity[:60]}'")
 
@@ -330,7 +330,9 @@ def _rows_of(dream: ProgramEpisode, key: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _claims_of(changes: Sequence[Mapping[str, JsonValue]]) -> Iterator[Claim]:
-    return (Claim(str(one.get("entity")), str(one.get("field")), one.get("value")) for one in changes)
+    return (
+        Claim(str(change.get("entity")), str(change.get("field")), change.get("value")) for change in changes
+    )
 
 
 def _named_in(entry: Transition) -> set[str]:

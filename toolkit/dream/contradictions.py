@@ -86,8 +86,8 @@ class KnownFacts:
 
     def shown(self, call: Call, content: JsonValue) -> None:
         """Record a read's answer."""
-        told = list(records(content, call))
-        for record in told:
+        entities = list(records(content, call))
+        for record in entities:
             self.fields.setdefault(record.thing, {}).update(record.fields)
             self.views |= {(record.thing, name): _view(call) for name in record.fields}
             self.removed.discard(record.thing)
@@ -95,9 +95,9 @@ class KnownFacts:
                 self.by_argument.add(record.thing)
         if rows_of(content) is not None:
             plain = plain_items(content)
-            things = plain or {record.thing for record in told if record.in_list}
+            things = plain or {record.thing for record in entities if record.in_list}
             self.rows[call.key] = _Rows(call, things, is_partial(content), bool(plain))
-        if not told:
+        if not entities:
             self.whole[call.key] = content
 
     def uncertain(self, call: Call) -> None:
@@ -110,13 +110,13 @@ class KnownFacts:
         """Record a write: things that it names may have changed, except in fields that its answer shows."""
         self.whole.clear()
         self.denied.clear()
-        told = list(records(answer.content, call))
+        entities = list(records(answer.content, call))
         named = set(identifiers(call.args))
-        new = {record.thing for record in told if self._is_new(record, call, named)}
+        new = {record.thing for record in entities if self._is_new(record, call, named)}
         given = {name: value for name, value in call.args.items() if is_scalar(value)}
         if answer.source is not Source.MODEL or not answer.changes:  # else it said all that it changes
             before = {thing: dict(fields) for thing, fields in self.fields.items()}
-            self._doubt(call, named | {record.thing[1] for record in told}, given)
+            self._doubt(call, named | {record.thing[1] for record in entities}, given)
             if answer.source is Source.IMAGINED and answer.changes:  # its changes are known, except in lists
                 self.fields = {thing: before[thing] | fields for thing, fields in self.fields.items()}
         self.views = {at: view for at, view in self.views.items() if at[0][1] not in named}
@@ -124,7 +124,7 @@ class KnownFacts:
             self.made[thing] = frozenset(named)
             self.removed.discard(thing)
             self.fields[thing] = {name: value for name, value in given.items() if is_scalar(value)}
-        for record in told:
+        for record in entities:
             if not record.by_argument:
                 self.fields.setdefault(record.thing, {}).update(record.fields)
         self.changed(answer)
@@ -231,20 +231,20 @@ def contradictions(
     broken = form.breaks(answer) if form is not None else None
     if broken is not None:
         return [f"the answer does not have the declared form of {call.tool}: {broken}"]
-    known = known_facts(history, facts)
+    all_facts = known_facts(history, facts)
     failure = failure_of(answer)
     if failure is not None:
-        wrong = () if spec.effect.changes_environment else _wrong_denial(call, failure, known)
+        wrong = () if spec.effect.changes_environment else _wrong_denial(call, failure, all_facts)
     elif spec.effect.changes_environment:
-        wrong = _wrong_write(call, answer, known)
+        wrong = _wrong_write(call, answer, all_facts)
     else:
-        wrong = _wrong_read(call, answer, known)
+        wrong = _wrong_read(call, answer, all_facts)
     return list(dict.fromkeys(wrong))[:MAX_REASONS]
 
 
 def known_facts(history: Sequence[Transition], facts: Sequence[Fact] = ()) -> KnownFacts:
-    """What an episode's answers tell, after the facts of its environment; see `contradictions`."""
-    known = KnownFacts()
+    """Collect the facts of the environment, then those of the episode's answers; see `contradictions`."""
+    all_facts = KnownFacts()
     for fact in facts:
         args = fact.get("args")
         call = Call(str(fact.get("tool") or ""), args if isinstance(args, dict) else {})
@@ -252,106 +252,106 @@ def known_facts(history: Sequence[Transition], facts: Sequence[Fact] = ()) -> Kn
         answer = Answer(fact.get("answer"), error=None if error is None else str(error))
         failure = failure_of(answer)
         if failure is not None:
-            known.failed(call, failure)
+            all_facts.failed(call, failure)
         else:
-            known.shown(call, answer.content)
+            all_facts.shown(call, answer.content)
     for entry in history:
-        _learn(known, entry)
-    return known
+        _learn(all_facts, entry)
+    return all_facts
 
 
-def _learn(known: KnownFacts, entry: Transition) -> None:
+def _learn(facts: KnownFacts, entry: Transition) -> None:
     answer, writes = entry.answer, entry.effect.changes_environment
     if writes and fault_kind(answer) not in (None, FaultKind.SLOW):
         if took_effect(answer):  # nobody saw the answer, and it is done
-            known.uncertain(entry.call)
-            known.changed(answer)
+            facts.uncertain(entry.call)
+            facts.changed(answer)
         return
     if answer.source not in TELLING and answer.source is not Source.IMAGINED:
         return
     failure = failure_of(answer)
     if failure is not None:
         if not writes:
-            known.failed(entry.call, failure)
+            facts.failed(entry.call, failure)
         elif answer.timed_out:
-            known.uncertain(entry.call)
+            facts.uncertain(entry.call)
     elif writes:
-        known.written(entry.call, answer)
+        facts.written(entry.call, answer)
     else:
-        known.shown(entry.call, answer.content)
+        facts.shown(entry.call, answer.content)
 
 
-def _wrong_read(call: Call, answer: Answer, known: KnownFacts) -> Iterator[str]:
-    told = list(records(answer.content, call))
-    asked = {thing for thing, _ in id_arguments(call)}
-    for thing in sorted(asked & known.removed):
-        if not _GONE.search(str(answer.content)) and (told or rows_of(answer.content)):
+def _wrong_read(call: Call, answer: Answer, facts: KnownFacts) -> Iterator[str]:
+    entities = list(records(answer.content, call))
+    requested = {thing for thing, _ in id_arguments(call)}
+    for thing in sorted(requested & facts.removed):
+        if not _GONE.search(str(answer.content)) and (entities or rows_of(answer.content)):
             yield f"{_spell(thing)} was removed in this episode: it is not there"
-    for record in told:
-        if record.thing in known.removed and not _GONE.search(str(record.fields)):
+    for record in entities:
+        if record.thing in facts.removed and not _GONE.search(str(record.fields)):
             yield f"{_spell(record.thing)} was removed in this episode: no answer shows it"
-        yield from _differing(record, known, _view(call))
-    for kind, key in [record.thing for record in told if not record.in_list][:1]:
-        other = next((value for of, value in asked if of == kind and not same(value, key)), None)
+        yield from _differing(record, facts, _view(call))
+    for kind, key in [record.thing for record in entities if not record.in_list][:1]:
+        other = next((value for of, value in requested if of == kind and not same(value, key)), None)
         if other is not None:
             yield f"{kind} {other} was asked for, and the answer is of {kind} {key}"
-    if call.key in known.denied:
+    if call.key in facts.denied:
         yield "the same call was answered that nothing is there, and nothing was written since"
     clock = is_clock_name(call.tool)
-    if call.key in known.whole and known.whole[call.key] != answer.content and not clock:
-        before = str(known.whole[call.key])[:120]
+    if call.key in facts.whole and facts.whole[call.key] != answer.content and not clock:
+        before = str(facts.whole[call.key])[:120]
         yield f"the same call was answered {before!r}, and nothing was written since"
     if rows_of(answer.content) is not None:
-        things = plain_items(answer.content) or {record.thing for record in told if record.in_list}
-        yield from _wrong_rows(call, answer.content, things, known)
-        yield from _missing_rows(call, answer.content, things, known)
+        things = plain_items(answer.content) or {record.thing for record in entities if record.in_list}
+        yield from _wrong_rows(call, answer.content, things, facts)
+        yield from _missing_rows(call, answer.content, things, facts)
     else:
-        yield from _missing_from_lists(told, known)
+        yield from _missing_from_lists(entities, facts)
 
 
-def _wrong_rows(call: Call, content: JsonValue, things: set[Thing], known: KnownFacts) -> Iterator[str]:
+def _wrong_rows(call: Call, content: JsonValue, things: set[Thing], facts: KnownFacts) -> Iterator[str]:
     """Compare rows with those that the same call listed before."""
-    asked = set(identifiers(call.args))
-    for owner, thing in sorted(known.left):
-        if owner in asked and thing in things:
+    requested_ids = set(identifiers(call.args))
+    for owner, thing in sorted(facts.left):
+        if owner in requested_ids and thing in things:
             yield f"{_spell(thing)} was taken out of {owner} in this episode"
-    before = known.rows.get(call.key)
+    before = facts.rows.get(call.key)
     if before is None:
         return
     if is_partial(content) and not before.partial and not before.touched:
         yield f"the same call listed all {len(before.things)} rows before: there are no more"
     for thing in sorted(before.things - things):
-        out = thing in known.removed or any((owner, thing) in known.left for owner in asked)
+        out = thing in facts.removed or any((owner, thing) in facts.left for owner in requested_ids)
         if not out and thing[1] not in before.touched:
             yield f"{_spell(thing)} was listed before, and nothing removed it: the list still has it"
-    for thing in sorted(things - before.things - set(known.made)):
+    for thing in sorted(things - before.things - set(facts.made)):
         if thing[1] not in before.touched:
             yield f"{_spell(thing)} was not listed before, and nothing made it"
 
 
-def _missing_rows(call: Call, content: JsonValue, things: set[Thing], known: KnownFacts) -> Iterator[str]:
+def _missing_rows(call: Call, content: JsonValue, things: set[Thing], facts: KnownFacts) -> Iterator[str]:
     """Created things, and things known to match the list's arguments, must be listed."""
     kinds = {thing[0] for thing in things} or {noun(call.tool)}
     if kinds == {""} or is_partial(content) or names_more(call.tool, kinds, call.args):
         return
-    asked = set(identifiers(call.args))
-    for thing, fields in known.fields.items():
-        if thing[0] not in kinds or thing in things or thing in known.removed:
+    requested_ids = set(identifiers(call.args))
+    for thing, fields in facts.fields.items():
+        if thing[0] not in kinds or thing in things or thing in facts.removed:
             continue
-        if any((owner, thing) in known.left for owner in asked):
+        if any((owner, thing) in facts.left for owner in requested_ids):
             continue
-        if thing in known.made and _selects(call, fields, known.made[thing]):
+        if thing in facts.made and _selects(call, fields, facts.made[thing]):
             yield f"{_spell(thing)} was made in this episode: the list has it"
         elif call.args and _selects(call, fields, frozenset()):
             yield f"{_spell(thing)} was told of with {_spell_args(call)}: the list has it"
 
 
-def _missing_from_lists(told: Iterable[EntityRecord], known: KnownFacts) -> Iterator[str]:
-    """A thing that matches the arguments of an earlier list must be in that list."""
-    for record in told:
-        if record.thing in known.fields:
+def _missing_from_lists(entities: Iterable[EntityRecord], facts: KnownFacts) -> Iterator[str]:
+    """Report things that match the arguments of an earlier list and are not in it."""
+    for record in entities:
+        if record.thing in facts.fields:
             continue
-        for rows in known.rows.values():
+        for rows in facts.rows.values():
             kinds = {thing[0] for thing in rows.things} or {noun(rows.call.tool)}
             if record.thing[0] not in kinds or record.thing in rows.things or not rows.call.args:
                 continue
@@ -362,24 +362,24 @@ def _missing_from_lists(told: Iterable[EntityRecord], known: KnownFacts) -> Iter
             ):
                 continue
             if _selects(rows.call, record.fields, frozenset()):
-                asked = _spell_args(rows.call)
-                yield f"{rows.call.tool} listed what has {asked}, and {_spell(record.thing)} is not in it"
+                criteria = _spell_args(rows.call)
+                yield f"{rows.call.tool} listed what has {criteria}, and {_spell(record.thing)} is not in it"
 
 
-def _wrong_write(call: Call, answer: Answer, known: KnownFacts) -> Iterator[str]:
+def _wrong_write(call: Call, answer: Answer, facts: KnownFacts) -> Iterator[str]:
     named, verbs = set(identifiers(call.args)), set(words(call.tool))
     for thing, _ in id_arguments(call):
-        if thing in known.removed and not verbs & (REMOVES | MAKES):
+        if thing in facts.removed and not verbs & (REMOVES | MAKES):
             yield f"{_spell(thing)} was removed in this episode: the call fails"
-    told = list(records(answer.content, call))
-    for record in told[:1]:
+    entities = list(records(answer.content, call))
+    for record in entities[:1]:
         yield from _other_arguments(call, record)
         new = record.thing[1] not in named and verbs & MAKES and record.thing[0] in kinds_of(call.tool)
-        if new and record.thing in known.fields:
+        if new and record.thing in facts.fields:
             yield f"{_spell(record.thing)} is there already: what {call.tool} makes has a new ID"
-    for record in told[1:]:
+    for record in entities[1:]:
         if record.thing[1] not in named:
-            yield from _differing(record, known)
+            yield from _differing(record, facts)
 
 
 def _other_arguments(call: Call, record: EntityRecord) -> Iterator[str]:
@@ -389,11 +389,11 @@ def _other_arguments(call: Call, record: EntityRecord) -> Iterator[str]:
             yield f"{name} is {call.args[name]!r} in the call, and {shown!r} in the answer"
 
 
-def _wrong_denial(call: Call, error: str, known: KnownFacts) -> Iterator[str]:
-    """A read may not say that a known thing does not exist."""
+def _wrong_denial(call: Call, error: str, facts: KnownFacts) -> Iterator[str]:
+    """Report a read's error that denies a known thing."""
     for thing, _ in id_arguments(call):
-        told = thing in known.fields and thing not in known.removed and thing[0] in kinds_of(call.tool)
-        if told and denies(error, thing):
+        exists = thing in facts.fields and thing not in facts.removed and thing[0] in kinds_of(call.tool)
+        if exists and denies(error, thing):
             yield f"error: {_spell(thing)} was told of before and nothing removed it: it is there"
 
 
@@ -403,13 +403,13 @@ def _view(call: Call) -> str:
     return Call("", rest).key if rest else ""
 
 
-def _differing(record: EntityRecord, known: KnownFacts, view: str = "") -> Iterator[str]:
+def _differing(record: EntityRecord, facts: KnownFacts, view: str = "") -> Iterator[str]:
     for name, value in record.fields.items():
         if is_clock_name(name):
             continue
-        told = known.changes.get(record.thing[1], {}) | known.fields.get(record.thing, {})
-        before = told.get(name, value)
-        views = {view, known.views.get((record.thing, name), "")}
+        known_fields = facts.changes.get(record.thing[1], {}) | facts.fields.get(record.thing, {})
+        before = known_fields.get(name, value)
+        views = {view, facts.views.get((record.thing, name), "")}
         if not same(before, value) and ("" in views or len(views) == 1):
             yield (
                 f"{name} of {_spell(record.thing)} is known to be {before!r}, not {value!r}: nothing has "

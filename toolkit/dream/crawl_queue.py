@@ -79,7 +79,7 @@ class Frontier:
         self._origins: dict[str, _Origin] = {}
         self._ways: dict[tuple[str, str, str], _Way] = {}
         self._records: dict[str, dict[str, JsonValue]] = {}
-        self._asked: dict[str, _Way] = {}  # by key of the call
+        self._pending: dict[str, _Way] = {}  # by key of the call
         for word in words:
             if is_key(word):  # "C12" and "C7" are of one kind, "Ana" is of another
                 kind = _LETTERS.sub("a", _DIGITS.sub("#", str(word)))
@@ -91,23 +91,23 @@ class Frontier:
             if call.key not in self._done:
                 self._done.add(call.key)
                 if way is not None:
-                    self._asked[call.key] = way
+                    self._pending[call.key] = way
                 return call
         return None
 
-    def told(self, call: Call, seen: JsonValue) -> None:
-        """Hear what a read answered (see `state.observed`), from now or from an earlier crawl."""
+    def record_answer(self, call: Call, seen: JsonValue) -> None:
+        """Record a read's answer (see `state.observed`), of this crawl or an earlier one."""
         self._done.add(call.key)
-        way = self._asked.pop(call.key, None) or self._likely_way(call)
+        way = self._pending.pop(call.key, None) or self._likely_way(call)
         worked = not failed(seen)
         if way is not None:
             way.worked += worked
             way.failures += not worked
         if worked:
-            self.found(call, seen)
+            self.record_ids(call, seen)
 
-    def found(self, call: Call, seen: JsonValue) -> None:
-        """Hear of ids: those of a call that worked, whatever it was, and of its answer."""
+    def record_ids(self, call: Call, seen: JsonValue) -> None:
+        """Record the ids of a successful call and of its answer."""
         for name, value in call.args.items():
             if is_key(value):
                 self._origin(f"{call.tool}({name})", name, call.tool).add(value)
@@ -130,13 +130,13 @@ class Frontier:
 
     def refused(self, call: Call) -> None:
         """Hear that a read gave no answer at all."""
-        if (way := self._asked.pop(call.key, None)) is not None:
+        if (way := self._pending.pop(call.key, None)) is not None:
             way.failures += 1
 
     def _take(
         self, path: str, value: JsonValue, around: Mapping[str, JsonValue], name: str, parent: str, depth: int
     ) -> None:
-        """Keep what may be an id, where it stands, and what stands around it."""
+        """Record each possible id with its path and the record that contains it."""
         if depth > _DEEPEST:
             return
         if isinstance(value, list):
@@ -144,14 +144,14 @@ class Frontier:
                 self._take(f"{path}[]", item, around, name, parent, depth + 1)
         elif isinstance(value, dict):
             own = {key: item for key, item in value.items() if is_scalar(item)}
-            known = {**around, **own}
+            fields = {**around, **own}
             if own:
-                self._records.setdefault(spell(known), known)
+                self._records.setdefault(spell(fields), fields)
             for key, item in value.items():
                 inner = name if key.startswith("$") else key  # our own marks are no names
                 if isinstance(item, dict) and not key.startswith("$"):
                     self._origin(f"{path}{{}}", name, parent).add(key)  # it may be a map of records
-                self._take(f"{path}.{key}", item, known, inner, name, depth + 1)
+                self._take(f"{path}.{key}", item, fields, inner, name, depth + 1)
         elif is_key(value) and not (isinstance(value, str) and "\n" in value):
             self._origin(path, name, parent).add(value)
 
@@ -208,7 +208,7 @@ class Frontier:
         return any(other.worked or (other.level >= 2 and other.place) for other in same)
 
     def _by_several(self, spec: ToolSpec, required: Sequence[str]) -> Iterator[_Candidate]:
-        """Arguments that stand together in one record, by equal or related names; choices one by one."""
+        """Yield calls whose arguments come from one record, matched by name, or from the schema's choices."""
         for record in list(self._records.values()):
             args: dict[str, JsonValue] = {}
             for argument in required:
@@ -218,7 +218,7 @@ class Frontier:
                     for name, value in record.items()
                     if is_key(value) and _fits(value, schema)
                 ]
-                best = max(fitting, key=lambda one: one[0], default=(0, None))
+                best = max(fitting, key=lambda pair: pair[0], default=(0, None))
                 if best[0] >= 2:
                     args[argument] = best[1]
                 elif choices := _choices(schema):
@@ -228,9 +228,9 @@ class Frontier:
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a task that may be ids or names, those with digits first."""
-    found = dict.fromkeys(word.strip(".,;:!?\"'()[]{}<>") for word in text.split())
-    words = [word for word in found if word and (word[0].isupper() or any(map(str.isdigit, word)))]
+    """Return a task's words that may be ids or names, those with digits first."""
+    candidates = dict.fromkeys(word.strip(".,;:!?\"'()[]{}<>") for word in text.split())
+    words = [word for word in candidates if word and (word[0].isupper() or any(map(str.isdigit, word)))]
     return sorted(words, key=lambda word: not any(map(str.isdigit, word)))
 
 
@@ -239,11 +239,11 @@ def _required(spec: ToolSpec) -> tuple[str, ...]:
 
 
 def _schema(spec: ToolSpec, argument: str) -> Mapping[str, JsonValue]:
-    found = properties_of(spec.args_schema).get(argument)
-    if isinstance(found, dict) and "$ref" in found:
-        name = str(found["$ref"]).rpartition("/")[2]
-        found = (spec.args_schema.get("$defs") or {}).get(name)
-    return found if isinstance(found, dict) else {}
+    schema = properties_of(spec.args_schema).get(argument)
+    if isinstance(schema, dict) and "$ref" in schema:
+        name = str(schema["$ref"]).rpartition("/")[2]
+        schema = (spec.args_schema.get("$defs") or {}).get(name)
+    return schema if isinstance(schema, dict) else {}
 
 
 def _choices(schema: Mapping[str, JsonValue]) -> list[JsonValue]:
@@ -259,19 +259,19 @@ def _fits(value: JsonValue, schema: Mapping[str, JsonValue]) -> bool:
 
 
 def _likeness(argument: str, origin: _Origin, tool: str) -> int:
-    """How much names say that a value found here is that argument: 3 equal ... 0 nothing."""
-    wanted, found, parent = _tokens(argument), _tokens(origin.name), _tokens(origin.parent)
-    if not found or origin.name == WORDS:
+    """Rate how well the names of a value and an argument match: 3 equal ... 0 not at all."""
+    wanted, origin_tokens, parent = _tokens(argument), _tokens(origin.name), _tokens(origin.parent)
+    if not origin_tokens or origin.name == WORDS:
         return 0
-    if wanted == found and not set(wanted) <= _KEYS:
+    if wanted == origin_tokens and not set(wanted) <= _KEYS:
         return 3
     about = set(wanted) - _KEYS or set(_tokens(tool)) - _KEYS  # get_user(name) is about a user's name
-    given = set(found) - _KEYS
+    given = set(origin_tokens) - _KEYS
     if about and (about <= given or (given and given <= about)):
         return 2
-    if about & set(parent) and (set(found) & _KEYS or not given):
-        return 3 if set(wanted) & set(found) & _KEYS else 2
-    if wanted == found:
+    if about & set(parent) and (set(origin_tokens) & _KEYS or not given):
+        return 3 if set(wanted) & set(origin_tokens) & _KEYS else 2
+    if wanted == origin_tokens:
         return 2
     return int(bool(about & given))
 

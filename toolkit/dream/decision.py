@@ -169,10 +169,10 @@ def _example(like: int | None, call: Call, examples: Sequence[Transition]) -> Tr
         return None
     if not 1 <= like <= len(examples):
         raise NotSerializable(f"like: there is no example {like}; there are {len(examples)}")
-    found = examples[like - 1]
-    if found.call.tool != call.tool:
-        raise NotSerializable(f"like: example {like} is of {found.call.tool}, not of {call.tool}")
-    return found
+    example = examples[like - 1]
+    if example.call.tool != call.tool:
+        raise NotSerializable(f"like: example {like} is of {example.call.tool}, not of {call.tool}")
+    return example
 
 
 def _filled(form: JsonValue, leaves: Mapping[str, JsonValue], call: Call) -> JsonValue:
@@ -308,18 +308,18 @@ def _only_text(content: JsonValue) -> JsonValue:
 
 
 def _parsed(answer: JsonValue, examples: Sequence[Transition], form: AnswerSchema | None) -> JsonValue:
-    """A whole answer as the tool gives its answers: a text where its form or its examples are texts.
+    """Convert a whole answer to the tool's form: a text if the schema or the examples are texts.
 
     Where neither tells, a text that is JSON is the object it spells: code that calls a tool reads fields.
     """
-    known = [example.answer.content for example in examples if example.answer.error is None]
-    objects = any(isinstance(content, (dict, list)) for content in known)
+    contents = [example.answer.content for example in examples if example.answer.error is None]
+    objects = any(isinstance(content, (dict, list)) for content in contents)
     if not isinstance(answer, str):
-        texts = (form is not None and form.is_text) or (bool(known) and not objects)
+        texts = (form is not None and form.is_text) or (bool(contents) and not objects)
         return json.dumps(answer, ensure_ascii=False) if texts else escaped(answer)
     if (form is not None and form.wants_object) or objects:
         return escaped(read_literal(answer))
-    if (form is not None and form.schema) or known:
+    if (form is not None and form.schema) or contents:
         return answer
     inner = _as_object(answer)
     return answer if inner is None else escaped(inner)
@@ -327,7 +327,7 @@ def _parsed(answer: JsonValue, examples: Sequence[Transition], form: AnswerSchem
 
 def _as_object(text: str) -> JsonValue | None:
     try:
-        found = read_json(text)
+        value = read_json(text)
     except NotSerializable:
         return None
-    return found if isinstance(found, (dict, list)) else None
+    return value if isinstance(value, (dict, list)) else None

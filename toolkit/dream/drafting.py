@@ -141,10 +141,10 @@ def read_draft(text: str, tool: ToolSpec) -> ToolRules:
     program = rules.program
     if not tool.effect.changes_environment and (program.effects or program.inserts or rules.writes):
         raise NotSerializable(f"file: {tool.name} only reads; it changes nothing")
-    known = properties_of(tool.args_schema)
-    wrong = sorted(rules.arguments - set(known))
+    arguments = properties_of(tool.args_schema)
+    wrong = sorted(rules.arguments - set(arguments))
     if wrong:
-        raise NotSerializable(f"file: {tool.name} has no argument '{wrong[0]}', but {', '.join(known)}")
+        raise NotSerializable(f"file: {tool.name} has no argument '{wrong[0]}', but {', '.join(arguments)}")
     if not (program.says or program.effects or program.inserts or program.query):
         raise NotSerializable("file: it says nothing of the tool")
     return rules
@@ -159,12 +159,12 @@ def tried(rules: ToolRules, tool: ToolSpec) -> tuple[ToolRules, list[str]]:
     scopes, program = [_made_up(rules, tool, number) for number in (1, 2)], rules.program
     dropped: dict[str, str] = {}
     for (ok, name), answer in program.says.items():
-        told = [answer(scope) if answer is not None else UNKNOWN for scope in scopes]
-        known = [out for out in told if out is not UNKNOWN]
-        if wrong := _wrong_answer(known, answer, tool if ok else None):
+        outputs = [answer(scope) if answer is not None else UNKNOWN for scope in scopes]
+        known_outputs = [out for out in outputs if out is not UNKNOWN]
+        if wrong := _wrong_answer(known_outputs, answer, tool if ok else None):
             dropped[f"outcomes.{name}.answer"] = wrong
-        elif ok and len(known) == len(scopes):
-            scopes = [scope.child({RESULT: out}) for scope, out in zip(scopes, told, strict=True)]
+        elif ok and len(known_outputs) == len(scopes):
+            scopes = [scope.child({RESULT: out}) for scope, out in zip(scopes, outputs, strict=True)]
     if any(all(test(scope) is UNKNOWN for scope in scopes) for test in _tests(program.tree)):
         dropped["decides"] = _NOTHING
     for prefix, effect in program.effects.items():
@@ -187,13 +187,13 @@ def without(rules: ToolRules, parts: Iterable[str]) -> ToolRules:
     return read_text(Path("file"), text)
 
 
-def _wrong_answer(known: Sequence[JsonValue], program: Program | None, tool: ToolSpec | None) -> str:
-    if not known:
+def _wrong_answer(outputs: Sequence[JsonValue], program: Program | None, tool: ToolSpec | None) -> str:
+    if not outputs:
         return _NOTHING
     form = schema_for(tool, ()) if tool is not None else None
     if form is None or form.form != "value" or "<args." in notation.write(program):
         return ""  # a made-up row's fields have no declared form
-    wrong = form.breaks(Answer(known[0]))
+    wrong = form.breaks(Answer(outputs[0]))
     return f"it has not the declared form: {wrong}" if wrong is not None else ""
 
 
@@ -201,8 +201,8 @@ _NOTHING = "it gives nothing for a made-up call: a name in it is known of none"
 
 
 def _changed(program: ToolProgram, scopes: Sequence[Scope]) -> list[JsonValue]:
-    """The entities that a program changes in made-up calls."""
-    found: list[JsonValue] = []
+    """Return the entities that a program changes in made-up calls."""
+    entities: list[JsonValue] = []
     for scope in scopes:
         try:
             changes = changes_of(program, scope, scope[RESULT])
@@ -213,8 +213,8 @@ def _changed(program: ToolProgram, scopes: Sequence[Scope]) -> list[JsonValue]:
             fields = change["fields"].items()
             old = rows.get(change["entity"], "")
             if not fields or any(scope.get(f"{old}.{name}", UNKNOWN) != value for name, value in fields):
-                found.append(change["entity"])
-    return found
+                entities.append(change["entity"])
+    return entities
 
 
 def _tests(tree: Tree | None) -> Iterator[Condition]:
@@ -225,7 +225,7 @@ def _tests(tree: Tree | None) -> Iterator[Condition]:
 
 
 def _made_up(rules: ToolRules, tool: ToolSpec, number: int) -> Scope:
-    """A made-up call: its arguments, rows with all fields that the draft names, and an answer."""
+    """Make up a call: its arguments, rows with all fields that the draft names, and an answer."""
     args = {
         name: _sample(schema, f"{name}-{number}", number)
         for name, schema in properties_of(tool.args_schema).items()
@@ -237,19 +237,19 @@ def _made_up(rules: ToolRules, tool: ToolSpec, number: int) -> Scope:
             scope.rows[prefix] = (prefix.partition("<")[0], args[name])
             scope[f"{prefix}?"] = True
             assigned = getattr(rules.program.effects.get(prefix), "fields", {})
-            for one in {field, *assigned} - {""}:
-                scope[f"{prefix}.{one}"] = number if number > 1 else f"{one}-{number}"
+            for field_name in {field, *assigned} - {""}:
+                scope[f"{prefix}.{field_name}"] = number if number > 1 else f"{field_name}-{number}"
     scope[RESULT] = {name: f"{name}-{number}" for name in re.findall(r"result\.(\w+)", rules.text)}
     return scope
 
 
 def _sample(schema: JsonValue, text: str, number: int) -> JsonValue:
-    """A value of an argument's schema."""
-    known: Mapping[str, JsonValue] = schema if isinstance(schema, Mapping) else {}
-    if isinstance(some := known.get("enum"), (list, tuple)) and some:
+    """Return a sample value that fits an argument's schema."""
+    keywords: Mapping[str, JsonValue] = schema if isinstance(schema, Mapping) else {}
+    if isinstance(some := keywords.get("enum"), (list, tuple)) and some:
         return some[number % len(some)]
     made = {"integer": number, "number": number + 0.5, "boolean": True, "array": [text]}
-    return made.get(str(known.get("type")), text)
+    return made.get(str(keywords.get("type")), text)
 
 
 def contradicted(rules: ToolRules, tool: str, rows: Sequence[Transition]) -> dict[str, str]:
@@ -257,36 +257,36 @@ def contradicted(rules: ToolRules, tool: str, rows: Sequence[Transition]) -> dic
     episodes: dict[tuple[str, str], list[Transition]] = {}
     for row in rows:
         episodes.setdefault((str(row.environment), row.episode), []).append(row)
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for steps in episodes.values():
         steps.sort(key=lambda row: row.step)
         for at, step in enumerate(steps):
             if step.call.tool == tool:
                 place = f"call {step.step} of {step.episode} in {step.environment}"
                 for part, why in _contradicted_by(rules, steps[:at], step, steps[at + 1 :]):
-                    found.setdefault(part, f"{place}: {why}")
-    return found
+                    reasons.setdefault(part, f"{place}: {why}")
+    return reasons
 
 
 def _contradicted_by(
     rules: ToolRules, history: Sequence[Transition], step: Transition, later: Sequence[Transition]
 ) -> Iterator[tuple[str, str]]:
-    """The parts that a recorded write contradicts, or the reads before the next write."""
+    """Yield the parts that a recorded write, or a read before the next write, contradicts."""
     scope = scope_of_write(rules.text, step.call, _spec_of(step), known_facts(history))
     scope.maker = str
     made = set(re.findall(r'MadeUp\("([^"]*)"\)', rules.text))
     outcome, out = outcome_of(rules.program, scope)
-    failure, told = failure_of(step.answer), opened(step.answer.content)
-    said = told if failure is None else failure
+    failure, content = failure_of(step.answer), opened(step.answer.content)
+    recorded = content if failure is None else failure
     if outcome is not None and outcome[0] != (failure is None):
-        yield "decides", f"outcome {outcome[1]}, recorded {said}"
-    elif outcome is not None and out is not UNKNOWN and not MadeUpNames().equal(out, said, made):
-        yield f"outcomes.{outcome[1]}.answer", f"rule {out}, recorded {said}"
+        yield "decides", f"outcome {outcome[1]}, recorded {recorded}"
+    elif outcome is not None and out is not UNKNOWN and not MadeUpNames().equal(out, recorded, made):
+        yield f"outcomes.{outcome[1]}.answer", f"rule {out}, recorded {recorded}"
     if failure is not None:
         return
     for prefix, effect in rules.program.effects.items():
         try:
-            changes = changes_of(ToolProgram(effects={prefix: effect}), scope, told)
+            changes = changes_of(ToolProgram(effects={prefix: effect}), scope, content)
         except UnclearChange:
             continue
         changed = replace(step, answer=replace(step.answer, changes=tuple(changes)))

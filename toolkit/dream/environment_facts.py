@@ -162,9 +162,9 @@ def plain_record(
 
 
 def episode_records(call: Call, answer: Answer, history: Sequence[Transition]) -> list[Fact]:
-    """Return a call and the episode's earlier ones as `Fact`s: what other facts may contradict."""
+    """Return a call and the episode's earlier calls as `Fact`s."""
     given = ((call, answer), *((step.call, step.answer) for step in history))
-    return [plain_record(one.tool, one.args, told.content, told.error) for one, told in given]
+    return [plain_record(call.tool, call.args, answer.content, answer.error) for call, answer in given]
 
 
 def recorded_facts(rows: Iterable[Transition]) -> "FactIndex":
@@ -316,7 +316,7 @@ class EnvironmentFacts:
         for file in self._files.values():
             file.release()
 
-    def known(self, environment: Environment) -> list[Fact]:
+    def all_facts(self, environment: Environment) -> list[Fact]:
         """Return all facts of the base state: recorded ones, then imagined ones."""
         with self._lock:
             return list(self.book(environment).index.rows)
@@ -342,7 +342,7 @@ class EnvironmentFacts:
 
     def shapes(self, environment: Environment) -> dict[str, JsonValue]:
         """Return by reading tool what its newest known answer looks like, without values."""
-        answers = {str(row["tool"]): row["answer"] for row in self.known(environment) if "answer" in row}
+        answers = {str(row["tool"]): row["answer"] for row in self.all_facts(environment) if "answer" in row}
         return {tool: shape_of(opened(answer)) for tool, answer in answers.items()}
 
     def accept(
@@ -536,7 +536,7 @@ def _whole(data: bytes) -> Iterator[bytes]:
 def _entry(line: bytes) -> _Entry:
     """Parse a line. Raises like `read_book`."""
     try:
-        return _ENTRIES.read(read_json(line.decode(), max_bytes=MAX_BYTES), what="a line")
+        return _ENTRIES.read(read_json(line.decode(), max_bytes=MAX_BYTES), label="a line")
     except (NotSerializable, UnicodeDecodeError) as error:
         raise _damaged(error) from None
 

@@ -107,11 +107,11 @@ class FaultPlan:
 
 
 def rules_at(rules: Mapping[str, FaultSettings], rate: float) -> dict[str, FaultSettings]:
-    """The rules at another rate, each with its kinds; where there are none, one for all tools."""
+    """Return the rules at another rate; if there are none, one rule for all tools."""
     if rate <= 0:
         return {}
-    known = rules or {"*": FaultSettings(kinds=COMMON)}
-    return {pattern: replace(rule, rate=rate) for pattern, rule in known.items()}
+    base_rules = rules or {"*": FaultSettings(kinds=COMMON)}
+    return {pattern: replace(rule, rate=rate) for pattern, rule in base_rules.items()}
 
 
 class Occurrences:
@@ -122,40 +122,40 @@ class Occurrences:
         self._counts: Counter[str] = Counter()
         self._reserved: dict[str, int] = {}
 
-    def asked(self, calls: Mapping[str, str]) -> None:
-        """A model asked for these calls (id -> tool) in this order; their numbers are kept for them."""
+    def reserve(self, calls: Mapping[str, str]) -> None:
+        """Reserve the numbers of these calls (id -> tool), in the order in which a model requested them."""
         with self._lock:
             for call_id, tool in calls.items():
                 self._reserved[call_id] = self._counts[tool]
                 self._counts[tool] += 1
 
     def next(self, call: Call) -> int:
-        """The number of a call that is made now; a repeat of it and an unasked call get a new one."""
+        """Return the number of a call; a repeat and a call that no model requested get a new one."""
         with self._lock:
-            kept = self._reserved.pop(call.call_id, None) if call.call_id is not None else None
-            if kept is not None:
-                return kept
+            number = self._reserved.pop(call.call_id, None) if call.call_id is not None else None
+            if number is not None:
+                return number
             self._counts[call.tool] += 1
             return self._counts[call.tool] - 1
 
 
 def failing(fault: Fault, call: Call) -> Answer:
-    """What the agent is told of a call that the dream is not asked about."""
+    """Return the error that the agent gets for a call that the dream does not answer."""
     kind, text = _FAILURES[fault.kind]
-    said = text.format(tool=call.tool, seconds=f"{fault.wait_s:g}")
-    return Answer(source=Source.FAULT, error=said, error_type=kind, why=_WHY + fault.kind)
+    message = text.format(tool=call.tool, seconds=f"{fault.wait_s:g}")
+    return Answer(source=Source.FAULT, error=message, error_type=kind, why=_WHY + fault.kind)
 
 
 def spoiled(fault: Fault, call: Call, answer: Answer) -> Answer:
-    """What the agent is told instead of the dream's answer; an abstention stays one."""
+    """Return the faulty answer that replaces the dream's answer; an abstention stays one."""
     if answer.unanswered:
         return answer
     why = _WHY + fault.kind
     if fault.kind is FaultKind.TIMEOUT_APPLIED:
         if answer.error is not None:  # it was refused: nothing took effect that a time-out could hide
             return replace(failing(replace(fault, kind=FaultKind.TIMEOUT), call), cites=answer.cites)
-        told = failing(fault, call)
-        return replace(told, cites=answer.cites, confidence=answer.confidence, changes=answer.changes)
+        failure = failing(fault, call)
+        return replace(failure, cites=answer.cites, confidence=answer.confidence, changes=answer.changes)
     if fault.kind is FaultKind.MALFORMED:
         if answer.error is not None or answer.update is not None:
             return answer

@@ -55,7 +55,7 @@ async def judge(outcome: Outcome, checker: Checker | None) -> Judgement:
     if missed:
         return Judgement(Verdict.FAILED, missed, 0.0)
     if checker is not None:
-        return await _asked(checker, outcome, as_judgement)
+        return await _ask_checker(checker, outcome, as_judgement)
     if outcome.task.expect:
         return Judgement(Verdict.PASSED, "every expectation held", 1.0)
     return Judgement(Verdict.INCONCLUSIVE, "finished; the task has no checker and no expectations")
@@ -74,10 +74,10 @@ async def judge_twice(
     first = await judge(outcome, checker)
     if second is None:
         return TwoJudgements(first)
-    said = await second.judge(outcome, account)
+    second_judgement = await second.judge(outcome, account)
     if checker is None and not outcome.task.expect:
-        return TwoJudgements(said)
-    return TwoJudgements(first, said)
+        return TwoJudgements(second_judgement)
+    return TwoJudgements(first, second_judgement)
 
 
 async def judge_cut_off(outcome: Outcome, checker: Checker | None, why: str) -> Judgement:
@@ -95,11 +95,11 @@ async def judge_cut_off(outcome: Outcome, checker: Checker | None, why: str) -> 
     lost: str | Judgement | None = unmet(expect, outcome.transitions)
 
     def ask(done: Outcome) -> Any:
-        known = getattr(checker, "lost", None)  # reading it may run the checker's own code, too
-        return "" if known is None else known(done)
+        method = getattr(checker, "lost", None)  # reading it may run the checker's own code, too
+        return "" if method is None else method(done)
 
     if not lost:
-        lost = await _asked(ask, outcome, _sentence)
+        lost = await _ask_checker(ask, outcome, _sentence)
     if isinstance(lost, Judgement):
         return replace(lost, reason=f"{lost.reason}; before that, {why}")
     if not lost:
@@ -108,26 +108,26 @@ async def judge_cut_off(outcome: Outcome, checker: Checker | None, why: str) -> 
 
 
 def unmet(expect: Mapping[str, JsonValue], transitions: Sequence[Transition]) -> str | None:
-    """The first expectation that does not hold, as a sentence; None when all do."""
+    """Return the first unmet expectation as a sentence; None if all are met."""
     called = Counter(entry.call.tool for entry in transitions if not entry.within)
     everything = [entry.call.tool for entry in transitions]
     for tool in expect.get("calls") or ():
         if not called[str(tool)]:
             return f"{tool} was never called"
     for pattern in expect.get("forbid") or ():
-        found = next((tool for tool in everything if fnmatchcase(tool, str(pattern))), None)
-        if found:
-            return f"{found} was called, which the task forbids"
+        forbidden = next((tool for tool in everything if fnmatchcase(tool, str(pattern))), None)
+        if forbidden:
+            return f"{forbidden} was called, which the task forbids"
     for tool, most in (expect.get("max") or {}).items():
         if called[tool] > most:
             return f"{tool} was called {called[tool]} times; the task allows {most}"
     return None
 
 
-async def _asked(
+async def _ask_checker(
     ask: Callable[[Outcome], Any], outcome: Outcome, read: Callable[[object], T]
 ) -> T | Judgement:
-    """What a checker says, as `read` takes it; an error where it raises."""
+    """Return a checker's result, converted by `read`; an error if the checker raises."""
     try:
         return read(await awaited(ask(outcome)))
     except BaseException as error:
@@ -144,37 +144,37 @@ def _goes_on(error: BaseException) -> bool:
     return isinstance(error, EpisodeStop | GeneratorExit | KeyboardInterrupt)
 
 
-def _sentence(said: object) -> str:
-    if not isinstance(said, str):
-        raise TypeError(f'lost() gives a sentence or "", not {said!r:.80}')
-    return said
+def _sentence(sentence: object) -> str:
+    if not isinstance(sentence, str):
+        raise TypeError(f'lost() gives a sentence or "", not {sentence!r:.80}')
+    return sentence
 
 
-def as_judgement(said: object) -> Judgement:
-    """A checker's word: a judgement, True or False, or a reward in 0..1 (success is 1).
+def as_judgement(result: object) -> Judgement:
+    """Convert a checker's result: a judgement, True or False, or a reward in 0..1 (success is 1).
 
     Raises:
         TypeError: none of these.
     """
-    match said:
+    match result:
         case Judgement():
-            return _checked(said)
+            return _checked(result)
         case bool():
-            verdict = Verdict.PASSED if said else Verdict.FAILED
-            return Judgement(verdict, f"the checker said {said}", float(said))
-        case int() | float() if 0 <= said <= 1:
-            verdict = Verdict.PASSED if said >= 1 else Verdict.FAILED
-            return Judgement(verdict, f"the checker gave {said!r} of 1", float(said))
-    raise TypeError(f"a checker returns a judgement, True, False or a number in 0..1, not {said!r:.80}")
+            verdict = Verdict.PASSED if result else Verdict.FAILED
+            return Judgement(verdict, f"the checker said {result}", float(result))
+        case int() | float() if 0 <= result <= 1:
+            verdict = Verdict.PASSED if result >= 1 else Verdict.FAILED
+            return Judgement(verdict, f"the checker gave {result!r} of 1", float(result))
+    raise TypeError(f"a checker returns a judgement, True, False or a number in 0..1, not {result!r:.80}")
 
 
-def _checked(said: Judgement) -> Judgement:
-    """A checker's own judgement, whose fields nothing has looked at yet."""
-    reward = said.reward
-    if not isinstance(said.verdict, Verdict):
-        raise TypeError(f"the verdict of a checker's judgement is a Verdict, not {said.verdict!r:.80}")
-    if not isinstance(said.reason, str):
-        raise TypeError(f"the reason of a checker's judgement is text, not {said.reason!r:.80}")
+def _checked(judgement: Judgement) -> Judgement:
+    """Check the fields of a judgement that a checker made."""
+    reward = judgement.reward
+    if not isinstance(judgement.verdict, Verdict):
+        raise TypeError(f"the verdict of a checker's judgement is a Verdict, not {judgement.verdict!r:.80}")
+    if not isinstance(judgement.reason, str):
+        raise TypeError(f"the reason of a checker's judgement is text, not {judgement.reason!r:.80}")
     if reward is not None and not 0 <= reward <= 1:
         raise TypeError(f"the reward of a checker's judgement is in 0..1, or None, not {reward!r:.80}")
-    return said if said.reason.strip() else replace(said, reason="the checker gives no reason")
+    return judgement if judgement.reason.strip() else replace(judgement, reason="the checker gives no reason")

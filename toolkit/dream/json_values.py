@@ -55,8 +55,8 @@ def decimal_places(value: object) -> int | None:
 
     Digits without a point are no number: most are ids, codes or postal codes.
     """
-    found = _DECIMAL.fullmatch(value) if isinstance(value, str) and "." in value else None
-    return len(found[1]) if found else None
+    match = _DECIMAL.fullmatch(value) if isinstance(value, str) and "." in value else None
+    return len(match[1]) if match else None
 
 
 def figure(value: object) -> float | None:

@@ -28,7 +28,7 @@ class ModelJudge:
         self._endpoint = endpoint
 
     async def judge(self, outcome: Outcome, account: Account | None = None) -> Judgement:
-        """The model's own verdict, without a reward; charged to `account`."""
+        """Return the model's verdict, without a reward; charged to `account`."""
         data = fenced(
             [
                 ("task", dict(outcome.task.input)),
@@ -45,9 +45,9 @@ class ModelJudge:
         )
         try:
             endpoint = CountedEndpoint(self._endpoint, account, "judge")
-            said = await request_output(endpoint, _RULES, data, _SCHEMA, name="verdict")
+            output = await request_output(endpoint, _RULES, data, _SCHEMA, name="verdict")
         except (EndpointError, NotSerializable, BudgetExceeded) as error:
             verdict = Verdict.ERROR if isinstance(error, EndpointError) else Verdict.INCONCLUSIVE
             return Judgement(verdict, f"the judging model gave no verdict: {error}")
-        reason = " ".join(said["reasoning"].split())[:300]
-        return Judgement(_VERDICTS[said["verdict"]], f"judged by a model: {reason}")
+        reason = " ".join(output["reasoning"].split())[:300]
+        return Judgement(_VERDICTS[output["verdict"]], f"judged by a model: {reason}")

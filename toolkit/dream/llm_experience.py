@@ -114,12 +114,12 @@ class ReasonedExperience:
         key = _key(call, situation, self._sampling.seed)
         own = f"{key} {situation.task}"  # what cannot be told to one task may be told to another
         with self._lock:
-            known = self._memo.get(key) or self._memo.get(own)
-        if known is not None:
-            return known
+            cached = self._memo.get(key) or self._memo.get(own)
+        if cached is not None:
+            return cached
         ground = ConsistencyCheck(self._programs, call, situation)
-        if ground.held is not None:
-            return ground.held
+        if ground.earlier_answer is not None:
+            return ground.earlier_answer
         barred = self._allows(call.tool)
         if barred is not None:
             return abstention(barred and f"the dream's model may not answer {call.tool}: {barred}")
@@ -131,10 +131,10 @@ class ReasonedExperience:
             return answer  # not kept either
         with self._lock:
             # a sibling may have been told something else meanwhile: the first answer holds for all
-            kept = self._memo.get(key) or self._memo.setdefault(own if answer.unanswered else key, answer)
+            stored = self._memo.get(key) or self._memo.setdefault(own if answer.unanswered else key, answer)
             if len(self._memo) > _KEPT:
                 self._memo.popitem(last=False)
-        return kept
+        return stored
 
     async def decide(self, call: Call, situation: Situation) -> ReasonedDecision | None:
         """The model's decision whatever its support, nothing kept; None where the endpoint fails."""
@@ -145,7 +145,7 @@ class ReasonedExperience:
 
     async def _decide(self, call: Call, situation: Situation, ground: ConsistencyCheck) -> ReasonedDecision:
         recorded = partial(self._recorded, call, situation)
-        examples, before, form, known = (
+        examples, before, form, fact_index = (
             await run_in_thread_async(recorded, name="dreamgym-recordings") if self._far else recorded()
         )
 
@@ -156,7 +156,7 @@ class ReasonedExperience:
             broken = None if form is None or answer.unanswered else form.breaks(answer)
             if broken is not None:
                 raise OffSchema(f"the answer does not have the form of {call.tool}'s answers: {broken}")
-            facts = known.related(episode_records(call, answer, situation.history))
+            facts = fact_index.related(episode_records(call, answer, situation.history))
             wrong = contradictions(call, answer, spec=situation.tool, history=situation.history, facts=facts)
             if wrong:
                 raise NotSerializable("; ".join(wrong))
@@ -169,7 +169,7 @@ class ReasonedExperience:
                 situation,
                 state=ground.facts,
                 form=form,
-                facts=known,
+                facts=fact_index,
                 tools=self._tools,
                 examples=examples,
                 before=before,
@@ -202,10 +202,10 @@ class ReasonedExperience:
 
 
 def _key(call: Call, situation: Situation, seed: int | None) -> str:
-    """Names what an answer depends on: all episodes with equal histories in a world share it, of any task."""
-    told = [[one.call.key, one.answer.content, one.answer.error] for one in situation.history]
+    """Return a digest of what an answer depends on; equal histories in one world share it, in any task."""
+    answers = [[entry.call.key, entry.answer.content, entry.answer.error] for entry in situation.history]
     environment = [situation.tenant, situation.environment.name, situation.environment.variant]
-    return digest([seed, *environment, situation.after, situation.seen, told, call.key])
+    return digest([seed, *environment, situation.after, situation.seen, answers, call.key])
 
 
 def question_messages(
@@ -229,10 +229,10 @@ def question_messages(
     """
     looks = form.schema if form is not None and form.form != "seen" else {}
     about = [*situation.spoken, dict(call.args)]
-    known: list[tuple[str, JsonValue]] = [("state", dict(state))] if state else []
+    state_parts: list[tuple[str, JsonValue]] = [("state", dict(state))] if state else []
     return messages_for(
         FAITHFUL,
-        [tool_part(situation.tool, looks), *known, call_part(call)],
+        [tool_part(situation.tool, looks), *state_parts, call_part(call)],
         spoken=situation.spoken,
         facts=facts.shown(about) if facts is not None else (),
         history=situation.history,

@@ -4,8 +4,8 @@ A write that is called with other words in an ignored argument leaves the same s
 and the writes before it are compared without them. What the answer repeats of an ignored argument gets the
 value of now.
 
-An unanswered call is told by the nearest recording: of the same tool in the same environment, with the fewest
-arguments that differ; and `[match]` is proposed where it could answer the call.
+An unanswered call is reported with its nearest recording: of the same tool in the same environment, with the
+fewest arguments that differ. `[match]` is proposed if it could answer the call.
 """
 
 import re
@@ -53,25 +53,25 @@ class Match:
         return replace(call, args=args).key
 
     def afters(self, entries: Iterable[Transition]) -> list[str]:
-        """The states that the calls of one episode met, with writes compared in the same way.
+        """Return the state before each call of one episode, with writes compared in the same way.
 
         A state that does not follow from the writes among `entries` stays as it was recorded.
         """
         before: dict[str, str] = {"": ""}
         exact: list[str] = []
         narrow: list[str] = []
-        found = []
+        states = []
         for entry in entries:
-            found.append(before.get(entry.after, entry.after))
+            states.append(before.get(entry.after, entry.after))
             if entry.writes and took_effect(entry.answer):
                 exact.append(entry.call.key)
                 narrow.append(self.key(entry.call))
                 before[history_digest(exact)] = history_digest(narrow)
-        return found
+        return states
 
     def after(self, history: Iterable[Transition]) -> str:
-        """The state that a call after all of these meets."""
-        writes = (one for one in history if one.writes and took_effect(one.answer))
+        """Return the state after all of these calls."""
+        writes = (entry for entry in history if entry.writes and took_effect(entry.answer))
         return history_digest([self.key(write.call) for write in writes])
 
     def refilled(self, answer: Answer, recorded: Call, now: Call) -> Answer:
@@ -101,7 +101,7 @@ class Placed(NamedTuple):
 
 
 def nearest(call: Call, situation: Situation, recorded: Sequence[Placed], match: Match) -> Nearest | None:
-    """The recording of this tool that differs least; None where there is none.
+    """Return the recording of this tool that differs least; None if there is none.
 
     Args:
         call: what nobody could answer.
@@ -109,21 +109,21 @@ def nearest(call: Call, situation: Situation, recorded: Sequence[Placed], match:
         recorded: the environment's recordings of all tools.
         match: which arguments need not be equal.
     """
-    same = [one for one in recorded if one.entry.call.tool == call.tool][:_MAX_READ]
+    same = [placed for placed in recorded if placed.entry.call.tool == call.tool][:_MAX_READ]
     if not same:
         return None
     ignored = match.ignored(call.tool)
     after = match.after(situation.history) if match.ignore else situation.after
 
-    def distance(one: Placed) -> tuple[object, ...]:
-        names = differing(one.entry.call.args, call.args, ignored)
-        far = (_length(one.entry.call.args.get(name)) - _length(call.args.get(name)) for name in names)
-        elsewhere, task = one.after != after, one.entry.task != situation.task
-        return len(names), elsewhere, task, sum(map(abs, far)), one.entry.step
+    def distance(candidate: Placed) -> tuple[object, ...]:
+        names = differing(candidate.entry.call.args, call.args, ignored)
+        far = (_length(candidate.entry.call.args.get(name)) - _length(call.args.get(name)) for name in names)
+        elsewhere, task = candidate.after != after, candidate.entry.task != situation.task
+        return len(names), elsewhere, task, sum(map(abs, far)), candidate.entry.step
 
-    found = min(same, key=distance)
-    entry, names = found.entry, differing(found.entry.call.args, call.args, ignored)
-    wordings = found.after == after and _are_wordings(names, call, found, recorded)
+    best = min(same, key=distance)
+    entry, names = best.entry, differing(best.entry.call.args, call.args, ignored)
+    wordings = best.after == after and _are_wordings(names, call, best, recorded)
     return Nearest(
         episode=entry.episode,
         step=entry.step,
@@ -131,19 +131,19 @@ def nearest(call: Call, situation: Situation, recorded: Sequence[Placed], match:
         content=entry.answer.content,
         error=entry.answer.error,
         differs=tuple(names),
-        elsewhere=found.after != after,
-        writes=_writes_before(entry, recorded) if found.after != after else (),
+        elsewhere=best.after != after,
+        writes=_writes_before(entry, recorded) if best.after != after else (),
         ignore=tuple(sorted({*names, *ignored})) if wordings else (),
     )
 
 
-def only_differs(found: Nearest) -> str:
-    """Say in which arguments a call differs from its nearest recording; at least one does."""
-    named = [f"`{name}`" for name in found.differs[:_NAMED]]
-    named += [f"{len(found.differs) - _NAMED} more"] if len(found.differs) > _NAMED else []
-    told = " and ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
-    made = " made after other writes" if found.elsewhere else ""
-    return f"only {told} differ{'s'[: len(named) == 1]} from a recording{made}"
+def only_differs(recording: Nearest) -> str:
+    """Name the arguments in which a call differs from its nearest recording; at least one does."""
+    named = [f"`{name}`" for name in recording.differs[:_NAMED]]
+    named += [f"{len(recording.differs) - _NAMED} more"] if len(recording.differs) > _NAMED else []
+    arguments = " and ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
+    made = " made after other writes" if recording.elsewhere else ""
+    return f"only {arguments} differ{'s'[: len(named) == 1]} from a recording{made}"
 
 
 def differing(
@@ -186,24 +186,32 @@ def _length(value: JsonValue) -> int:
     return len(value) if isinstance(value, str) else 0 if value is None else len(canonical(value))
 
 
-def _are_wordings(names: Sequence[str], call: Call, found: Placed, recorded: Sequence[Placed]) -> bool:
+def _are_wordings(names: Sequence[str], call: Call, placed: Placed, recorded: Sequence[Placed]) -> bool:
     """Whether a person may say of these arguments that they do not matter.
 
     They are texts of several words of a write, no later read of that episode shows them, and no recordings
     from this state that differ in nothing else say that one went well and the other failed.
     """
-    entry, args = found.entry, found.entry.call.args
+    entry, args = placed.entry, placed.entry.call.args
     if not names or not entry.effect.changes_environment:
         return False
     if not all(_is_wording(args.get(name)) and _is_wording(call.args.get(name)) for name in names):
         return False
     texts, alike = [canonical(args[name])[1:-1] for name in names], []
-    for one, after in recorded:
-        later = one.episode == entry.episode and one.step > entry.step and not one.effect.changes_environment
-        if later and any(text in canonical(one.answer.content) for text in texts):
+    for other, after in recorded:
+        later = (
+            other.episode == entry.episode
+            and other.step > entry.step
+            and not other.effect.changes_environment
+        )
+        if later and any(text in canonical(other.answer.content) for text in texts):
             return False
-        if one.call.tool == call.tool and after == found.after and not differing(one.call.args, args, names):
-            alike.append(one.answer.error)
+        if (
+            other.call.tool == call.tool
+            and after == placed.after
+            and not differing(other.call.args, args, names)
+        ):
+            alike.append(other.answer.error)
     return len(set(alike)) == 1
 
 
@@ -212,20 +220,20 @@ def _is_wording(value: JsonValue) -> bool:
 
 
 def _writes_before(entry: Transition, recorded: Sequence[Placed]) -> tuple[Call, ...]:
-    """The last changes of a recorded episode before one of its calls."""
+    """Return the last writes of a recorded episode before one of its calls."""
     writes = [
-        one.entry
-        for one in recorded
-        if one.entry.episode == entry.episode
-        and one.entry.step < entry.step
-        and one.entry.effect.changes_environment
-        and took_effect(one.entry.answer)
+        placed.entry
+        for placed in recorded
+        if placed.entry.episode == entry.episode
+        and placed.entry.step < entry.step
+        and placed.entry.effect.changes_environment
+        and took_effect(placed.entry.answer)
     ]
-    return tuple(one.call for one in sorted(writes, key=lambda one: one.step)[-_MAX_WRITES:])
+    return tuple(write.call for write in sorted(writes, key=lambda write: write.step)[-_MAX_WRITES:])
 
 
 class SecretUses:
-    """With which secrets tools were called, and what else those calls said.
+    """The secrets in recorded calls, by tool, with the calls' other arguments.
 
     What a tool answers to another password nobody can derive from its answer to the right one.
     """
@@ -237,15 +245,15 @@ class SecretUses:
                 self._by_tool.setdefault(row.call.tool, []).append((marks, row.call.args))
 
     def unknown(self, call: Call, ignored: Container[str], history: Sequence[Transition]) -> str | None:
-        """The argument with a secret that was not recorded with what the call says; None: there is none.
+        """Return the argument whose secret was not recorded with the call's other values; None: all were.
 
         A recorded secret may come with arguments that were never recorded (the next order under the same
         API key), but not with one that was recorded with other secrets only (another user's password).
-        `ignored`: arguments whose values do not matter. `history`: what it told (a new token) is known.
+        `ignored`: arguments whose values do not matter. `history`: secrets in its answers count as known.
         """
         recorded = self._by_tool.get(call.tool, ())
         for path, mark in secret_arguments(call.args).items():
-            if path.split(".")[0].split("[")[0] in ignored or _was_told(mark, history):
+            if path.split(".")[0].split("[")[0] in ignored or _is_in_answers(mark, history):
                 continue
             theirs = [args for marks, args in recorded if marks.get(path) in (mark, MASK)]
             if not theirs and mark != MASK:
@@ -258,8 +266,8 @@ class SecretUses:
         return None
 
 
-def _was_told(mark: str, history: Iterable[Transition]) -> bool:
-    """Whether an answer told this secret, other than one that only repeats what its call said."""
+def _is_in_answers(mark: str, history: Iterable[Transition]) -> bool:
+    """Whether an answer contains this secret, and its call does not."""
     secret = MARK.findall(mark)[0]
-    answers = [one.answer for one in history if secret not in str(one.call.args)]
-    return any(secret in str((one.content, one.artifact, one.update)) for one in answers)
+    answers = [entry.answer for entry in history if secret not in str(entry.call.args)]
+    return any(secret in str((answer.content, answer.artifact, answer.update)) for answer in answers)

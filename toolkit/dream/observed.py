@@ -25,7 +25,7 @@ _NO_LITERAL = re.compile(r"\bnan\b|\b[A-Za-z_][\w.]*\('[^'\\]*'\)")
 
 
 def _as_python(value: JsonValue) -> str:
-    return _QUOTED_RAW.sub(lambda found: found[1] or found[2], repr(value))
+    return _QUOTED_RAW.sub(lambda match: match[1] or match[2], repr(value))
 
 
 _SPELLINGS: tuple[Callable[[JsonValue], str], ...] = (
@@ -119,7 +119,7 @@ def _from_python(text: str) -> JsonValue:
     try:
         return json.loads(text, parse_constant=_no_json)
     except ValueError:
-        inside = ast.literal_eval(_NO_LITERAL.sub(lambda found: repr(_RAW + found[0]), text))
+        inside = ast.literal_eval(_NO_LITERAL.sub(lambda match: repr(_RAW + match[0]), text))
         if json.loads(json.dumps(inside)) != inside:  # tuples, keys that are no texts
             raise ValueError(text) from None
         return inside

@@ -123,8 +123,8 @@ def messages_for(
         [spell_line(dict(fact)) for fact in facts],
         [_example(number, *pair) for number, pair in enumerate(zip_longest(examples, before), start=1)],
     )
-    calls, known, shown = map("\n".join, moving)
-    all_parts = [*steady, task, ("facts", known), ("history", calls), ("examples", shown), *own]
+    calls, fact_lines, shown = map("\n".join, moving)
+    all_parts = [*steady, task, ("facts", fact_lines), ("history", calls), ("examples", shown), *own]
     filled = [part for part in all_parts if part[1]]
     # made of what all prompts of a run share, so that their prefix is the same; drawn if any data holds it
     wanted = None if draw is not None else digest([rules, *steady])[:16]
@@ -207,7 +207,7 @@ def _type(schema: JsonValue, depth: int = 4) -> str:
         if isinstance(kind, (list, tuple))
         else [kind]
         if kind
-        else [_type(one, depth - 1) for one in options]
+        else [_type(option, depth - 1) for option in options]
     )
     return " | ".join(map(str, kinds)) or "any"
 

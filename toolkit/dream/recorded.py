@@ -2,14 +2,14 @@
 
 A recording answers a call when tool, arguments, world and seed are the same *and* the same
 world-changing calls came before it, in the same order. So a read after a write is never answered from
-a recording made before that write. What the body of a call called answers only where the agent itself was
-never told, and only if that call reads. A call recorded several times in that very state is answered in the
-order seen, and the last answer repeats (a poll that ended "done" stays "done"). Where episodes were told
-different things in one state (a world that nobody reset), a read abstains.
+a recording made before that write. A call that another call's body made answers only if the agent itself
+never made it in this state, and only if the outer call reads. A call recorded several times in one state is
+answered in the recorded order, and the last answer repeats (a poll that ended "done" stays "done"). If
+episodes disagree in one state (a world that nobody reset), a read abstains.
 
-A tool that asked a person before it answered asks again, and its answer is looked up by the replies. A reply
-that was not recorded is an abstention, and so is any other call of such a tool: no other source may guess
-past the question.
+A tool that asks a person before it answers asks again, and its answer is looked up by the replies. For a
+reply that was not recorded the model abstains, and for any other call of such a tool: no other source may
+guess past the question.
 """
 
 import threading
@@ -32,7 +32,7 @@ Recordings = Callable[[Environment, str], Iterable[Transition]]
 """Gives the transitions recorded in one world for one tenant, in the order recorded."""
 
 _State = tuple[str, str]  # call key, history digest
-_Told = dict[str, list[Transition]]  # by recorded episode: what it was told in one state, in order
+_ByEpisode = dict[str, list[Transition]]  # by recorded episode: its calls in one state, in order
 
 
 MAX_CITED = 8
@@ -55,7 +55,7 @@ class RecordedExperience:
 
     def __init__(self, recordings: Recordings, match: Match = EXACTLY) -> None:
         self._recordings, self.match = recordings, match
-        self._environments: dict[tuple[Environment, str], _Known] = {}
+        self._environments: dict[tuple[Environment, str], _WorldRecordings] = {}
         self._lock = threading.Lock()
 
     async def answer(self, call: Call, situation: Situation) -> Answer:
@@ -65,26 +65,26 @@ class RecordedExperience:
                 f"an argument of {call.tool} has no JSON form by which a recording could be found"
             )
         place = situation.environment, situation.tenant
-        known = self._environments.get(place) or self._read(*place)
-        question = _question(call, situation, known) if call.tool in known.asking else None
+        world = self._environments.get(place) or self._read(*place)
+        question = _question(call, situation, world) if call.tool in world.asking else None
         if question is not None:
             return question
-        told = known.told.get((call.key, situation.after))
-        chosen = _choose(told, known.told, situation) if told else None
-        if chosen is None and (below := known.below.get((call.key, situation.after))):
-            chosen = _choose(below, known.below, situation)
+        by_episode = world.answers.get((call.key, situation.after))
+        chosen = _choose(by_episode, world.answers, situation) if by_episode else None
+        if chosen is None and (below := world.below.get((call.key, situation.after))):
+            chosen = _choose(below, world.below, situation)
         if chosen is None and self.match.ignore:
-            chosen = self._alike(call, situation, known)
-        if chosen is None and known.some_secret:
-            chosen = self._by_some_secret(call, situation, known)
+            chosen = self._alike(call, situation, world)
+        if chosen is None and world.some_secret:
+            chosen = self._by_some_secret(call, situation, world)
         if chosen is None:
-            return self._abstain(call, situation, known)
+            return self._abstain(call, situation, world)
         if not chosen:
             return abstention(
                 "recordings of this call disagree; was the environment reset before each episode?"
             )
         answer = chosen[0].answer
-        often = situation.seen >= max(map(len, told.values())) if told else False
+        often = situation.seen >= max(map(len, by_episode.values())) if by_episode else False
         if often and isinstance(answer.content, str) and CLOCK.fullmatch(answer.content):
             return abstention("no recording asked for the time so often in one episode")
         if self.match.ignore:
@@ -100,61 +100,64 @@ class RecordedExperience:
             cites=tuple(entry.id for entry in chosen[:MAX_CITED]),
         )
 
-    def _alike(self, call: Call, situation: Situation, known: "_Known") -> list[Transition] | None:
-        """As `_choose`, of recordings that differ only in ignored arguments; None where there are none."""
+    def _alike(self, call: Call, situation: Situation, world: "_WorldRecordings") -> list[Transition] | None:
+        """Choose among recordings that differ only in ignored arguments; None if there are none."""
         key, after = self.match.key(call), self.match.after(situation.history)
-        told = known.compared.get((key, after))
-        if not told:
+        by_episode = world.compared.get((key, after))
+        if not by_episode:
             return None
         met = zip(situation.history, self.match.afters(situation.history), strict=True)
-        seen = sum(self.match.key(one.call) == key and state == after for one, state in met)
-        return _choose(told, known.compared, replace(situation, after=after, seen=seen))
+        seen = sum(self.match.key(entry.call) == key and state == after for entry, state in met)
+        return _choose(by_episode, world.compared, replace(situation, after=after, seen=seen))
 
-    def _by_some_secret(self, call: Call, situation: Situation, known: "_Known") -> list[Transition] | None:
-        """As `_choose`, of recordings from before marks kept identity: `<masked>` may be any secret."""
+    def _by_some_secret(
+        self, call: Call, situation: Situation, world: "_WorldRecordings"
+    ) -> list[Transition] | None:
+        """Choose among recordings whose marks keep no identity: `<masked>` may be any secret."""
         call = _of_some_secret(call)
-        history = tuple(replace(one, call=_of_some_secret(one.call)) for one in situation.history)
+        history = tuple(replace(entry, call=_of_some_secret(entry.call)) for entry in situation.history)
         situation = replace(situation, history=history, after=EXACTLY.after(history))
-        told = known.told.get((call.key, situation.after))
-        if told:
-            return _choose(told, known.told, situation)
-        return self._alike(call, situation, known) if self.match.ignore else None
+        by_episode = world.answers.get((call.key, situation.after))
+        if by_episode:
+            return _choose(by_episode, world.answers, situation)
+        return self._alike(call, situation, world) if self.match.ignore else None
 
-    def _abstain(self, call: Call, situation: Situation, known: "_Known") -> Answer:
-        found = nearest(call, situation, known.placed, self.match)
-        if call.replies and (found is None or found.differs or not found.elsewhere):
+    def _abstain(self, call: Call, situation: Situation, world: "_WorldRecordings") -> Answer:
+        recording = nearest(call, situation, world.placed, self.match)
+        if call.replies and (recording is None or recording.differs or not recording.elsewhere):
             why = f"{call.tool} was never recorded with the reply {repr(call.replies[-1].reply)[:_LONG]}"
-        elif found is None:
+        elif recording is None:
             place = (
                 "" if situation.environment == Environment() else f" in environment {situation.environment}"
             )
             why = f"{call.tool} was never recorded{place}"
-        elif found.differs:
-            why = only_differs(found)
+        elif recording.differs:
+            why = only_differs(recording)
         else:
             why = "recorded only after other writes"
-        return replace(abstention(why), nearest=found, final=call.tool in known.asking)
+        return replace(abstention(why), nearest=recording, final=call.tool in world.asking)
 
-    def _read(self, environment: Environment, tenant: str) -> "_Known":
+    def _read(self, environment: Environment, tenant: str) -> "_WorldRecordings":
         with self._lock:
-            known = self._environments.get((environment, tenant))
-            if known is None:
-                known = _Known(self._recordings(environment, tenant), self.match)
-                self._environments[environment, tenant] = known
-        return known
+            world = self._environments.get((environment, tenant))
+            if world is None:
+                world = _WorldRecordings(self._recordings(environment, tenant), self.match)
+                self._environments[environment, tenant] = world
+        return world
 
 
-class _Known:
+class _WorldRecordings:
     """The recordings of one world.
 
     Attributes:
-        told: by state, what each episode was told.
-        below: the same of calls that the bodies of reads made.
-        compared: the same without the arguments that `[match]` ignores; empty where it ignores none.
-        asking: tools that asked a person.
-        asked: of these, by the key of the call without replies; `asked_anywhere`: in whatever state.
-        placed: all, with the states that they met.
-        some_secret: whether marks of secrets stand in it that keep no identity.
+        answers: by state and episode, the recorded calls in order.
+        below: the same for calls that the bodies of reads made.
+        compared: `answers` without the arguments that `[match]` ignores; empty if it ignores none.
+        asking: tools that ask a person.
+        questions: calls of these tools by state and episode; the key leaves out the replies.
+        questions_anywhere: the same calls by key alone, whatever the state.
+        placed: all recordings, with the states that they met.
+        some_secret: whether an argument holds a mark of a secret that keeps no identity.
     """
 
     def __init__(self, recorded: Iterable[Transition], match: Match) -> None:
@@ -162,19 +165,19 @@ class _Known:
         made = [entry for entry in everything if entry.answer.source is Source.REAL]
         real = [entry for entry in made if not entry.within]
         after = _afters(everything, match) if match.ignore else {}
-        self.told = _by_state(real, attrgetter("key"), {})
+        self.answers = _by_state(real, attrgetter("key"), {})
         self.below = _by_state(_below_reads(made), attrgetter("key"), {}) if len(real) < len(made) else {}
         self.compared = _by_state(real, match.key, after) if match.ignore else {}
         self.some_secret = any(MASK in secret_arguments(entry.call.args).values() for entry in real)
         unreplied = [entry for entry in everything if entry.answer.unanswered and not entry.within]
         self.asking = frozenset(entry.call.tool for entry in (*real, *unreplied) if entry.call.replies)
-        asked = [entry for entry in (*real, *unreplied) if entry.call.tool in self.asking]
-        self.asked = _by_state(asked, _bare_key, {})
+        asking_entries = [entry for entry in (*real, *unreplied) if entry.call.tool in self.asking]
+        self.questions = _by_state(asking_entries, _bare_key, {})
         # a call that stops at its question is recorded with the reply, in the state of then, or without any
-        self.asked_anywhere: dict[str, _Told] = {}
-        for (bare, _), told in self.asked.items():
-            for episode, entries in told.items():
-                self.asked_anywhere.setdefault(bare, {}).setdefault(episode, []).extend(entries)
+        self.questions_anywhere: dict[str, _ByEpisode] = {}
+        for (bare, _), by_episode in self.questions.items():
+            for episode, entries in by_episode.items():
+                self.questions_anywhere.setdefault(bare, {}).setdefault(episode, []).extend(entries)
         self.placed = tuple(Placed(entry, _met(entry, after)) for entry in real)
 
 
@@ -193,21 +196,21 @@ def _below_reads(made: Sequence[Transition]) -> Iterator[Transition]:
 
 
 def _afters(recorded: Iterable[Transition], match: Match) -> dict[str, str]:
-    """The states that recorded calls met, by their ids, as `match` compares them."""
+    """Return the state before each recorded call, by the call's id, as `match` compares states."""
     episodes: dict[str, list[Transition]] = defaultdict(list)
     for entry in recorded:
         episodes[entry.episode].append(entry)
-    found: dict[str, str] = {}
+    states: dict[str, str] = {}
     for entries in episodes.values():
         entries.sort(key=lambda entry: entry.step)
-        found.update(zip((entry.id for entry in entries), match.afters(entries), strict=True))
-    return found
+        states.update(zip((entry.id for entry in entries), match.afters(entries), strict=True))
+    return states
 
 
 def _by_state(
     entries: Iterable[Transition], key: Callable[[Call], str], after: Mapping[str, str]
-) -> dict[_State, _Told]:
-    groups: dict[_State, _Told] = defaultdict(lambda: defaultdict(list))
+) -> dict[_State, _ByEpisode]:
+    groups: dict[_State, _ByEpisode] = defaultdict(lambda: defaultdict(list))
     for entry in entries:
         groups[key(entry.call), _met(entry, after)][entry.episode].append(entry)
     return {state: dict(group) for state, group in groups.items()}
@@ -226,28 +229,30 @@ def _bare_key(call: Call) -> str:
     return replace(call, replies=()).key
 
 
-def _question(call: Call, situation: Situation, known: "_Known") -> Answer | None:
-    """What the tool asked a person next, the replies so far being the same; None where it answered.
+def _question(call: Call, situation: Situation, world: "_WorldRecordings") -> Answer | None:
+    """Return the question that the tool asks a person next, after these replies; None if it answers.
 
-    Where some episodes were asked and others were not, those of the situation's own task decide; else the
-    person is asked.
+    If only some episodes have a question, those of the situation's own task decide; without any, the tool
+    asks.
     """
     bare = _bare_key(call)
-    told = known.asked.get((bare, situation.after)) or known.asked_anywhere.get(bare, {})
+    by_episode = world.questions.get((bare, situation.after)) or world.questions_anywhere.get(bare, {})
     before = sum(
-        one.call.tool == call.tool and one.after == situation.after and _bare_key(one.call) == bare
-        for one in situation.history
+        entry.call.tool == call.tool and entry.after == situation.after and _bare_key(entry.call) == bare
+        for entry in situation.history
     )
     given = _replies(call)
-    current = [entry for entry in (_at(told, before) if told else []) if _begins(entry.call, given)]
-    anywhere = [entry for entries in told.values() for entry in entries if _begins(entry.call, given)]
+    current = [
+        entry for entry in (_at(by_episode, before) if by_episode else []) if _begins(entry.call, given)
+    ]
+    anywhere = [entry for entries in by_episode.values() for entry in entries if _begins(entry.call, given)]
     current = current or anywhere
     current = [entry for entry in current if entry.task == situation.task] or current
-    asked = [entry for entry in current if len(entry.call.replies) > len(given)]
-    if not asked:
+    asking = [entry for entry in current if len(entry.call.replies) > len(given)]
+    if not asking:
         return None
-    question = asked[0].call.replies[len(given)].asked
-    return Answer(source=Source.RECORDED, cites=(asked[0].id,), asks=(question,))
+    question = asking[0].call.replies[len(given)].asked
+    return Answer(source=Source.RECORDED, cites=(asking[0].id,), asks=(question,))
 
 
 def _replies(call: Call) -> list[str]:
@@ -258,17 +263,19 @@ def _begins(call: Call, given: list[str]) -> bool:
     return _replies(call)[: len(given)] == given
 
 
-def _choose(told: _Told, known: dict[_State, _Told], situation: Situation) -> list[Transition]:
-    """The recordings that agree on the answer, best first; none where they disagree.
+def _choose(
+    by_episode: _ByEpisode, by_state: dict[_State, _ByEpisode], situation: Situation
+) -> list[Transition]:
+    """Return the recordings that agree on the answer, best first; an empty list if they disagree.
 
-    Where episodes were told different things, this dream goes on with those that it was answered from
-    so far, else with those of its own task. What still differs then cannot be known for a read; of a
-    write any one will do, since what it makes up (an id) is new each time, unless only some went well.
+    If episodes disagree, the dream uses those that answered it so far, else those of its own task. If these
+    disagree, too, a read has no answer; a write takes the first, since what it makes up (an id) is new each
+    time, unless only some succeeded.
     """
-    current = _at(told, situation.seen)
+    current = _at(by_episode, situation.seen)
     if _agree(current):
         return current
-    current = _followed(current, known, situation) or current
+    current = _followed(current, by_state, situation) or current
     if not _agree(current):
         current = [entry for entry in current if entry.task == situation.task] or current
     if _agree(current):
@@ -277,11 +284,11 @@ def _choose(told: _Told, known: dict[_State, _Told], situation: Situation) -> li
     return current[:1] if current[0].effect.changes_environment and went_well else []
 
 
-def _at(told: _Told, seen: int) -> list[Transition]:
-    """What each episode was told the next time; where none asked so often, the last answer repeats."""
-    most = max(map(len, told.values()))
+def _at(by_episode: _ByEpisode, seen: int) -> list[Transition]:
+    """Return each episode's next call in this state; if none called so often, the last call repeats."""
+    most = max(map(len, by_episode.values()))
     turn = min(seen, most - 1)
-    return [entries[turn] for entries in told.values() if len(entries) > turn]
+    return [entries[turn] for entries in by_episode.values() if len(entries) > turn]
 
 
 def _agree(entries: list[Transition]) -> bool:
@@ -294,15 +301,15 @@ def _agree(entries: list[Transition]) -> bool:
 
 
 def _followed(
-    entries: list[Transition], known: dict[_State, _Told], situation: Situation
+    entries: list[Transition], by_state: dict[_State, _ByEpisode], situation: Situation
 ) -> list[Transition]:
-    """Those of the episodes that answered this dream most often so far."""
+    """Return the entries of the episodes that answered this dream most often so far."""
     cited = {cite for earlier in situation.history for cite in earlier.answer.cites}
     if not cited:
         return []
     answered: Counter[str] = Counter()
-    for told in known.values():
-        for episode, recorded in told.items():
+    for by_episode in by_state.values():
+        for episode, recorded in by_episode.items():
             answered[episode] += sum(entry.id in cited for entry in recorded)
     most = max(answered[entry.episode] for entry in entries)
     return [entry for entry in entries if most and answered[entry.episode] == most]

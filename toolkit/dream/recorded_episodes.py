@@ -68,7 +68,7 @@ def recordings(transitions: Iterable[Transition]) -> list[RecordedEpisode]:
         RecordedEpisode(
             episode,
             f"{tenant}/{world}",
-            tuple(step_of(one) for one in sorted(rows, key=lambda row: row.step)),
+            tuple(step_of(row) for row in sorted(rows, key=lambda row: row.step)),
             min(row.recorded_at for row in rows),
         )
         for (tenant, world, episode), rows in episodes.items()

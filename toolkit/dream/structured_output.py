@@ -171,19 +171,19 @@ def read_literal(text: str) -> Any:
 
 
 def _objects_in(text: str) -> list[str]:
-    """The outermost objects of a text, in their order; where none ends, the text from the first brace on."""
-    found: list[str] = []
+    """Return a text's outermost objects in order; if none ends, the text from the first brace on."""
+    objects: list[str] = []
     start = text.find("{")
     for _ in range(_MAX_STARTS):
         if start < 0:
             break
         end = _end_of_object(text, start)
-        if end < 0 and not found:
-            found.append(text[start:])
+        if end < 0 and not objects:
+            objects.append(text[start:])
         elif end > 0:
-            found.append(text[start:end])
+            objects.append(text[start:end])
         start = text.find("{", max(end, start + 1))
-    return found
+    return objects
 
 
 def _end_of_object(text: str, start: int) -> int:

@@ -76,17 +76,17 @@ def records(content: JsonValue, call: Call) -> Iterator[EntityRecord]:
     content = opened(content)
     rows = {id(row) for row in rows_of(content) or ()}
     wrapped = isinstance(content, dict) and not any(map(is_id_name, content))
-    told: list[EntityRecord] = []
+    entities: list[EntityRecord] = []
     for value, key in islice(_objects(content, "", _DEPTH), _MAX_ROWS):
         in_list = id(value) in rows
         nested = bool(key) and not in_list and not (wrapped and key in _WRAPPERS)
         thing = _own(value, key if nested else "", call, in_list=in_list)
         if thing is not None:
-            told.append(EntityRecord(thing, dict(_scalars(value)), in_list, by_argument=False))
+            entities.append(EntityRecord(thing, dict(_scalars(value)), in_list, by_argument=False))
         elif value is content:
-            told.append(EntityRecord(_named(call), dict(_scalars(value)), in_list, by_argument=True))
-    counts = Counter(record.thing for record in told if record.in_list)
-    return (record for record in told if not record.in_list or counts[record.thing] == 1)
+            entities.append(EntityRecord(_named(call), dict(_scalars(value)), in_list, by_argument=True))
+    counts = Counter(record.thing for record in entities if record.in_list)
+    return (record for record in entities if not record.in_list or counts[record.thing] == 1)
 
 
 def opened(content: JsonValue) -> JsonValue:
@@ -134,11 +134,11 @@ def rows_of(content: JsonValue) -> list[JsonValue] | None:
 def is_partial(content: JsonValue) -> bool:
     """Whether a list has further rows: a larger total, or a next page."""
     rows, content = rows_of(content) or (), opened(content)
-    told = content.items() if isinstance(content, dict) else ()
+    fields = content.items() if isinstance(content, dict) else ()
     return any(
         (value and not _MORE.isdisjoint(words(name)))
         or ("total" in words(name) and type(value) is int and value > len(rows))
-        for name, value in told
+        for name, value in fields
     )
 
 
@@ -212,10 +212,10 @@ def noun(tool: str) -> str:
 
 def names_more(tool: str, kinds: set[str], args: Mapping[str, JsonValue]) -> bool:
     """Whether a list's name restricts its rows further than its arguments do ("unread", "recent")."""
-    asked = {word for name in args for word in words(name)}
-    known = {*kinds, *(part for kind in kinds for part in kind.split("_")), *asked}
-    rest = set(words(tool)) - READS - {*_STOPS} - asked
-    return any(singular(word) not in known for word in rest)
+    argument_words = {word for name in args for word in words(name)}
+    implied_words = {*kinds, *(part for kind in kinds for part in kind.split("_")), *argument_words}
+    rest = set(words(tool)) - READS - {*_STOPS} - argument_words
+    return any(singular(word) not in implied_words for word in rest)
 
 
 def words(name: str) -> list[str]:
@@ -266,9 +266,9 @@ def _own(value: Mapping[str, Any], key: str, call: Call, *, in_list: bool) -> Th
     chosen = [name for name in names if kind_of(name, "") in nouns]
     if key:  # an object within another one is of a thing, or refers to it
         return (kind_of(chosen[0], ""), str(value[chosen[0]])) if chosen else None
-    asked = [name for name in names if name in call.args and str(call.args[name]) == str(value[name])]
-    others = [name for name in names if name not in asked]
-    order = [*chosen, *others] if in_list else [*chosen, *asked, *others]
+    in_call = [name for name in names if name in call.args and str(call.args[name]) == str(value[name])]
+    others = [name for name in names if name not in in_call]
+    order = [*chosen, *others] if in_list else [*chosen, *in_call, *others]
     if not order:  # a row that only says of what it is one
         return None
     return kind_of(order[0], ""), str(value[order[0]])

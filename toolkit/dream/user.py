@@ -57,10 +57,10 @@ class ScriptedUser:
         """What the user says to the agent's last message; None ends the conversation."""
         return str(self._lines.pop(0)) if self._lines else None
 
-    async def resume(self, asked: JsonValue, messages: Messages) -> JsonValue:  # noqa: ARG002
+    async def resume(self, question: JsonValue, messages: Messages) -> JsonValue:  # noqa: ARG002
         """The answer to an interrupt of the graph. Raises `UserFailed` where there is none."""
         if not self._lines:
-            raise UserSilent(f"the script has no line left for: {asked!r:.200}")
+            raise UserSilent(f"the script has no line left for: {question!r:.200}")
         return self._lines.pop(0)
 
 
@@ -74,29 +74,34 @@ class PersonaUser:
 
     async def reply(self, messages: Messages) -> str | None:
         """See `ScriptedUser.reply`."""
-        said = await self._ask([("conversation", _heard(messages))])
-        return None if said["action"] == "done" else _words(said)
+        output = await self._ask([("conversation", _visible_messages(messages))])
+        return None if output["action"] == "done" else _words(output)
 
-    async def resume(self, asked: JsonValue, messages: Messages) -> JsonValue:
+    async def resume(self, question: JsonValue, messages: Messages) -> JsonValue:
         """See `ScriptedUser.resume`; an approval in the form of LangChain's middleware is answered in it."""
-        said = await self._ask([("conversation", _heard(messages)), ("the agent waits for", asked)])
-        if isinstance(asked, Mapping) and isinstance(asked.get("action_requests"), list):
-            if said["action"] not in ("approve", "reject"):  # a "reply" of "Yes." taken for a no is our slip
+        output = await self._ask(
+            [("conversation", _visible_messages(messages)), ("the agent waits for", question)]
+        )
+        if isinstance(question, Mapping) and isinstance(question.get("action_requests"), list):
+            if output["action"] not in (
+                "approve",
+                "reject",
+            ):  # a "reply" of "Yes." taken for a no is our slip
                 raise UserFailed("the model that plays the user neither approved nor rejected")
-            approved = said["action"] == "approve"
-            decision = {"type": "approve"} if approved else {"type": "reject", "message": said["text"]}
-            return {"decisions": [decision for _ in asked["action_requests"]]}
-        return _words(said)
+            approved = output["action"] == "approve"
+            decision = {"type": "approve"} if approved else {"type": "reject", "message": output["text"]}
+            return {"decisions": [decision for _ in question["action_requests"]]}
+        return _words(output)
 
     async def _ask(self, parts: list[tuple[str, JsonValue]]) -> dict[str, Any]:
         self._turns += 1
         if self._turns > MAX_TURNS:
             raise UserSilent(f"the conversation did not end within {MAX_TURNS} turns of the user")
         data = fenced([("user", self._persona), *parts])
-        known = _codes(json.dumps([self._persona, *(value for _, value in parts)], default=str))
+        known_codes = _codes(json.dumps([self._persona, *(value for _, value in parts)], default=str))
 
         def check(reply: dict[str, Any]) -> str | None:
-            invented = sorted(_codes(reply["text"]) - known)
+            invented = sorted(_codes(reply["text"]) - known_codes)
             return (
                 f"text: the user was never told {', '.join(invented)[:200]}: {_UNKNOWN}" if invented else None
             )
@@ -117,51 +122,53 @@ SimulatedUser = ScriptedUser | PersonaUser
 """Answers for one episode."""
 
 
-def wrong_user(said: object) -> str | None:
-    """What keeps a description in `meta.user` from being used; None where nothing does."""
-    if not isinstance(said, Mapping) or not said:
+def wrong_user(description: object) -> str | None:
+    """Return why a description in `meta.user` cannot be used; None if it can."""
+    if not isinstance(description, Mapping) or not description:
         return 'meta.user: expected {"script": [...]}, or an object with goal, persona and knows'
-    for key in said:
+    for key in description:
         if key not in _KEYS:
             return f"meta.user: '{str(key)[:60]}' is none of script, goal, persona and knows"
-    if "script" in said and (not isinstance(said["script"], list) or len(said) > 1):
+    if "script" in description and (not isinstance(description["script"], list) or len(description) > 1):
         return "meta.user.script: expected a list of lines, alone"
     return None
 
 
 def user_of(task: Task, endpoint: ChatEndpoint | None) -> SimulatedUser | None:
-    """The user that a task describes; None where it describes none.
+    """Return the user that a task describes; None if it describes none.
 
     Raises:
         UserFailed: the description cannot be used, or needs a model and there is none.
     """
-    said = task.meta.get("user")
-    if said is None:
+    description = task.meta.get("user")
+    if description is None:
         return None
-    if not isinstance(said, Mapping) or wrong_user(said) is not None:  # of a task that nobody read
+    if (
+        not isinstance(description, Mapping) or wrong_user(description) is not None
+    ):  # of a task that nobody read
         raise UserFailed(f"meta.user of task {task.id} wants a script, or a goal, persona and knows")
-    if "script" in said:
-        return ScriptedUser(said["script"])
+    if "script" in description:
+        return ScriptedUser(description["script"])
     if endpoint is None:
         raise UserFailed(f"the user of task {task.id} is a persona, and no endpoint is set to play it")
-    return PersonaUser(endpoint, said)
+    return PersonaUser(endpoint, description)
 
 
 def _codes(text: str) -> set[str]:
-    """What names a thing in a text: words with digits, and addresses; small numbers name nothing."""
-    found = {match.strip(".:/-#").casefold() for match in _CODE.findall(text)}
-    return {code for code in found if not _PLAIN.fullmatch(code)}
+    """Return the ids in a text: words with digits, and addresses, but no small numbers."""
+    codes = {match.strip(".:/-#").casefold() for match in _CODE.findall(text)}
+    return {code for code in codes if not _PLAIN.fullmatch(code)}
 
 
-def _words(said: Mapping[str, Any]) -> str:
-    text: str = said["text"].strip() or {"approve": "Yes.", "reject": "No."}.get(said["action"], "")
+def _words(output: Mapping[str, Any]) -> str:
+    text: str = output["text"].strip() or {"approve": "Yes.", "reject": "No."}.get(output["action"], "")
     if not text:
         raise UserFailed("the model that plays the user said nothing")
     return text
 
 
-def _heard(messages: Messages) -> list[JsonValue]:
-    """What a user sees of a conversation: no tool calls, no tools' answers."""
+def _visible_messages(messages: Messages) -> list[JsonValue]:
+    """Return the messages that a user sees: no tool calls, no tools' answers."""
     return [
         {"role": message.get("role"), "content": message.get("content")}
         for message in messages

@@ -73,7 +73,7 @@ Loader = Callable[[str, str], Detector]
 class Detectors(RunHook):
     """The detectors of a run, by name: a hook that checks each ended episode."""
 
-    known: Mapping[str, Detector]
+    by_name: Mapping[str, Detector]
     silent: Mapping[str, Sequence[str]] = field(default_factory=dict)  # patterns of tools, by detector
 
     def episode_done(self, case: Case) -> tuple[Finding, ...]:
@@ -81,7 +81,7 @@ class Detectors(RunHook):
         tools = {step.step: step.call.tool for step in case.steps}
         hits = [
             finding
-            for name, detector in self.known.items()
+            for name, detector in self.by_name.items()
             for finding in _run(name, detector, case)
             if not self._is_silent(name, [tools[step] for step in finding.steps if step in tools])
         ]
@@ -98,10 +98,10 @@ def detectors_of(settings: Settings, load: Loader) -> Detectors:
     Raises:
         UserError: a detector of the settings or of a package cannot be loaded, or `off` has an unknown name.
     """
-    known = dict(BUILT_IN)
+    detectors = dict(BUILT_IN)
     for point in _points(tuple((folder, _changed(folder)) for folder in sys.path)):
         try:
-            known[point.name] = _callable(point.load(), f"entry point {point.name}")
+            detectors[point.name] = _callable(point.load(), f"entry point {point.name}")
         except UserError:
             raise
         except Exception as error:
@@ -112,19 +112,19 @@ def detectors_of(settings: Settings, load: Loader) -> Detectors:
     where = settings.where("findings", "detectors")
     for reference in settings.findings.detectors:
         detector = _callable(load(reference, where), f"{where}: detector '{reference}'")
-        known[reference.rpartition(":")[2]] = detector
+        detectors[reference.rpartition(":")[2]] = detector
     switches = {"on": settings.findings.on, "off": settings.findings.off}
     silent: dict[str, list[str]] = {}
     for switch, names in switches.items():
         for entry in names:
             name, of_a_tool, pattern = entry.partition(":")
-            if name not in known or (of_a_tool and switch == "on"):
+            if name not in detectors or (of_a_tool and switch == "on"):
                 source = settings.where("findings", switch)
-                raise UnknownName("detector", entry, known=known, source=source, where="the detectors")
+                raise UnknownName("detector", entry, known=detectors, source=source, where="the detectors")
             if of_a_tool:
                 silent.setdefault(name, []).append(pattern)
     off = (OPTIONAL - {*settings.findings.on}) | {*settings.findings.off}
-    return Detectors({name: check for name, check in known.items() if name not in off}, silent)
+    return Detectors({name: check for name, check in detectors.items() if name not in off}, silent)
 
 
 @lru_cache(maxsize=1)
@@ -168,7 +168,7 @@ def _checked(finding: object, case: Case) -> Finding:
     if not str(finding.kind).strip() or not str(finding.text).strip() or finding.severity not in SEVERITIES:
         raise ValueError(f"a finding needs a kind, a text and a severity of {' or '.join(SEVERITIES)}")
     steps = tuple(finding.steps)
-    known = {step.step for step in case.steps}
-    if not all(type(step) is int and step in known for step in steps):
+    numbers = {step.step for step in case.steps}
+    if not all(type(step) is int and step in numbers for step in steps):
         raise ValueError(f"the steps {list(steps)!a:.60} are not in this episode")
     return replace(finding, text=masked(str(finding.text))[:_LONGEST], steps=steps)

@@ -361,8 +361,8 @@ def _wrong_figure(done: list[Transition], sentence: str) -> str:
     texts = (str(value) for step in done for value in step.call.args.values())
     amounts |= {sum((number for text in texts for number in numbers(text)), Decimal(0))}
     figures = {number for match in _AMOUNT.finditer(sentence) if match[1] for number in numbers(match[0])}
-    named, known = ids_in_text(sentence), {id_ for value in values for id_ in ids(value)}
-    alike = {name for name in named for other in known if name[0] == other[0] and len(name) == len(other)}
-    if (figures and amounts and not figures & amounts) or (alike and not alike & known):
+    named, call_ids = ids_in_text(sentence), {id_ for value in values for id_ in ids(value)}
+    alike = {name for name in named for other in call_ids if name[0] == other[0] and len(name) == len(other)}
+    if (figures and amounts and not figures & amounts) or (alike and not alike & call_ids):
         return f"{{tool}} was called with {brief(*done[-1].call.args.values())}"
     return ""

@@ -278,30 +278,30 @@ def ids_in_text(text: str) -> set[str]:
     return {word.casefold() for word in words if _id_like(word) and not word[0].isdigit()}
 
 
-def made_up(args: Mapping[str, JsonValue], known: KnownValues) -> Iterator[tuple[str, str]]:
+def made_up(args: Mapping[str, JsonValue], seen: KnownValues) -> Iterator[tuple[str, str]]:
     """Yield the arguments, with their values, that never appeared."""
     for name, value in args.items():
         for leaf in leaves(value):
-            if not _given(name.casefold(), leaf, known):
+            if not _given(name.casefold(), leaf, seen):
                 yield name, str(leaf)
 
 
-def _given(name: str, value: str | int | float, known: KnownValues) -> bool:
+def _given(name: str, value: str | int | float, seen: KnownValues) -> bool:
     text = str(value).strip()
     if not text or any(character.isspace() for character in text) or "://" in text:
         return True
     if _DATE.fullmatch(text) or _OWN.search(name) or (_TIME.search(name) and _DENSE.fullmatch(text)):
         return True
-    if _FREE.search(name) or ("phone" in name and known.gave_phone(text)):
+    if _FREE.search(name) or ("phone" in name and seen.gave_phone(text)):
         return True
     if _AMOUNT.fullmatch(text):
-        return _number_given(name, value, known)
+        return _number_given(name, value, seen)
     if "@" in text or (_MIXED.search(text) and name not in _PLACES):
-        return known.gave(text)
+        return seen.gave(text)
     return True
 
 
-def _number_given(name: str, value: str | int | float, known: KnownValues) -> bool:
+def _number_given(name: str, value: str | int | float, seen: KnownValues) -> bool:
     """Return whether an amount with cents or a numeric ID appeared; other numbers may be computed."""
     text = str(value).lstrip("$\u20ac\u00a3 ")
     number = _decimal(text)
@@ -309,7 +309,7 @@ def _number_given(name: str, value: str | int | float, known: KnownValues) -> bo
     named = _ID.search(name) or (isinstance(value, str) and len(text) >= _MIN_ID and text.isdigit())
     if number is None or not (cents or named) or name in _PLACES:
         return True
-    return known.gave_number(number) or known.gave(text)
+    return seen.gave_number(number) or seen.gave(text)
 
 
 def _id_like(text: str) -> bool:

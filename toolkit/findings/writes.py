@@ -196,8 +196,8 @@ def destructive_by_argument(case: Case) -> Iterator[Finding]:
         spec = case.specs.get(step.call.tool)
         if spec is None or not spec.effect_when or step.call.tool in expected:
             continue
-        told = of_call(replace(spec, effect=Effect.WRITE), step.call.args)  # no read rule applies
-        if told.effect is Effect.DESTRUCTIVE:
+        effective = of_call(replace(spec, effect=Effect.WRITE), step.call.args)  # no read rule applies
+        if effective.effect is Effect.DESTRUCTIVE:
             yield Finding("destructive_by_argument", f"{called(step)} is destructive", (step.step,))
 
 
@@ -219,7 +219,7 @@ def late_reads(case: Case, step: Transition) -> list[Transition]:
 def known_before(case: Case, step: Transition) -> KnownValues:
     """Return the values known before a call was requested; do not modify them."""
 
-    def known() -> Iterator[KnownValues | JsonValue]:
+    def values_before() -> Iterator[KnownValues | JsonValue]:
         yield from (case.policy, dict(case.task.input))
         yield _once(case.shared, "described", lambda: _described(case))
         for role in ("user", "system"):
@@ -227,7 +227,7 @@ def known_before(case: Case, step: Transition) -> KnownValues:
         yield from ([interrupt.reply] for interrupt in case.interrupts if interrupt.after < step.step)
         yield from (_values_in(case, other) for other in case.seen_before(step))
 
-    return _once(case.cache, ("known", step.step), known)
+    return _once(case.cache, ("known", step.step), values_before)
 
 
 def _described(case: Case) -> Iterator[JsonValue]:
@@ -249,13 +249,13 @@ def _once(
 ) -> KnownValues:
     """Return the values, computed on first use."""
     if key not in memory:
-        known = KnownValues()
+        collected = KnownValues()
         for value in values():
             if isinstance(value, KnownValues):
-                known.take(value)
+                collected.take(value)
             else:
-                known.add(value)
-        memory[key] = known
+                collected.add(value)
+        memory[key] = collected
     known_values: KnownValues = memory[key]
     return known_values
 

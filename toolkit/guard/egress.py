@@ -183,9 +183,9 @@ class _Guard:
         return [answered, advice.allowed(attempt.setting, attempt.target)]
 
     def names(self, attempt: AuditedAction) -> set[str]:
-        """What a host goes by: "host:port" of it, and of the allowed names that were resolved to it."""
-        known = {name for name, address in _addresses.items() if attempt.host in address}
-        return {f"{name}:{attempt.port}" for name in {attempt.host, *known}}
+        """Return "host:port" for a host and for the allowed names that resolved to it."""
+        aliases = {name for name, address in _addresses.items() if attempt.host in address}
+        return {f"{name}:{attempt.port}" for name in {attempt.host, *aliases}}
 
     def note(self, attempt: AuditedAction) -> None:
         """Have an episode, or the run, tell of the host that it reaches, if no model is asked there."""

@@ -130,7 +130,8 @@ def all_of_thread(work: Callable[[], Any], owner: Owner) -> Callable[[], Any]:
     return run
 
 
-_said: ContextVar[bool | None] = ContextVar("dreamgym_kit_exempted", default=None)  # None: as the thread is
+# None: as the thread is
+_exempted: ContextVar[bool | None] = ContextVar("dreamgym_kit_exempted", default=None)
 _with_threads: ContextVar[bool] = ContextVar("dreamgym_kit_exempts_threads", default=False)
 _threads: "WeakSet[threading.Thread]" = WeakSet()
 _lock = threading.Lock()
@@ -143,28 +144,28 @@ def exempt(*, threads: bool = False) -> Iterator[None]:
     Tasks that are started inside inherit it. Threads do with `threads` only, and those that they start;
     a pool's threads never do, since they work for whoever hands them work.
     """
-    tokens = _said.set(True), _with_threads.set(threads)
+    tokens = _exempted.set(True), _with_threads.set(threads)
     try:
         yield
     finally:
-        _said.reset(tokens[0])
+        _exempted.reset(tokens[0])
         _with_threads.reset(tokens[1])
 
 
 @contextmanager
 def guarded() -> Iterator[None]:
     """In the block, nothing is exempt because of what stands around it."""
-    tokens = _said.set(False), _with_threads.set(False)
+    tokens = _exempted.set(False), _with_threads.set(False)
     try:
         yield
     finally:
-        _said.reset(tokens[0])
+        _exempted.reset(tokens[0])
         _with_threads.reset(tokens[1])
 
 
 def is_exempt(*, owned: bool) -> bool:
     """Whether the running code is; `owned`: it belongs to an episode."""
-    passes = _said.get()
+    passes = _exempted.get()
     if passes is not None or owned or not _threads:
         return bool(passes)
     with _lock:
@@ -175,7 +176,7 @@ def mark_exempt(thread: threading.Thread) -> None:
     """A thread is about to start that belongs to no episode: it is as exempt as the code that starts it."""
     if of_pool(thread):
         return
-    if _with_threads.get() or (_said.get() is None and is_exempt(owned=False)):
+    if _with_threads.get() or (_exempted.get() is None and is_exempt(owned=False)):
         with _lock:
             _threads.add(thread)
 
@@ -276,27 +277,29 @@ def _innermost(coroutine: Any) -> Caller:
         frames.append(getattr(coroutine, "cr_frame", None) or getattr(coroutine, "ag_frame", None))
         within = getattr(coroutine, "cr_await", None) or getattr(coroutine, "ag_await", None)
         if type(coroutine).__name__ == "async_generator_asend":  # only the collector knows its generator
-            within = next((one for one in gc.get_referents(coroutine) if inspect.isasyncgen(one)), None)
+            within = next(
+                (referent for referent in gc.get_referents(coroutine) if inspect.isasyncgen(referent)), None
+            )
         coroutine = within
     own = [frame for frame in frames if frame is not None and _is_agents(frame)]
     return Caller(_line(own[-1]), next(filter(None, map(_named, reversed(own))), "")) if own else Caller("")
 
 
 def handed_over(work: Callable[..., Any]) -> Callable[..., Any]:
-    """The same work, known by who hands it over."""
+    """Wrap work so that its caller is the code that hands it over."""
     mine = _on_stack(sys._getframe(1))
     if mine is None or not mine.function:
         return work
 
     @contextmanager
-    def known() -> Iterator[None]:
+    def as_caller() -> Iterator[None]:
         around, _handed.caller = getattr(_handed, "caller", None), mine
         try:
             yield
         finally:
             _handed.caller = around
 
-    return within(work, known)
+    return within(work, as_caller)
 
 
 def _is_agents(frame: FrameType) -> bool:

@@ -249,7 +249,7 @@ class Masker:
         fields: more names of secrets, as they are written.
     """
 
-    __slots__ = ("_fields", "_known", "_patterns", "_salt", "_secrets", "_shortest", "_stem")
+    __slots__ = ("_fields", "_patterns", "_salt", "_secret_pattern", "_secrets", "_shortest", "_stem")
 
     def __init__(
         self,
@@ -261,7 +261,7 @@ class Masker:
         self._secrets = {form: secret for secret in secrets for form in forms_of(secret)}
         ordered = sorted(self._secrets, key=lambda form: (-len(form), form))
         self._shortest = min(map(len, ordered), default=0)
-        self._known = re.compile("|".join(map(re.escape, ordered))) if ordered else None
+        self._secret_pattern = re.compile("|".join(map(re.escape, ordered))) if ordered else None
         self._salt, self._fields = salt, frozenset(fields)
         self._stem = (
             re.compile("|".join((*map(re.escape, sorted(self._fields)), *_STEMS))) if fields else _STEM
@@ -281,8 +281,8 @@ class Masker:
     def text(self, text: str) -> str:
         """The same text without them."""
         length = len(text)
-        if self._known is not None and length >= self._shortest:
-            text = self._known.sub(lambda match: self.mark(self._secrets[match[0]]), text)
+        if self._secret_pattern is not None and length >= self._shortest:
+            text = self._secret_pattern.sub(lambda match: self.mark(self._secrets[match[0]]), text)
         for pattern in self._patterns:
             text = pattern.sub(self._of_pattern, text)
         if length < 8:
@@ -340,7 +340,7 @@ class Masker:
         return "".join(made) + text[done:] if made else text
 
     def _value(self, text: str, name: str, match: re.Match[str]) -> tuple[int, int] | None:
-        """Where the secret behind a name is; None where there is none."""
+        """Return the span of the secret behind a name; None if there is none."""
         between = match[1]
         sign = between.strip(" \t\r\n\"'`\\]")
         quoted = _QUOTED.match(text, match.end()) if sign or between[-1:].isspace() else None
@@ -352,12 +352,12 @@ class Masker:
             return None
         if bare is not None and _CODE.match(text, match.end()):
             return None
-        found = quoted or bare
-        group = found.lastindex or 0 if found is not None else 0
-        secret = found[group] if found is not None else ""
+        value_match = quoted or bare
+        group = value_match.lastindex or 0 if value_match is not None else 0
+        secret = value_match[group] if value_match is not None else ""
         if secret.startswith("<masked") or secret.lower() in _WORDS or not self._asks(name, secret):
             return None
-        return found.span(group) if found is not None else None
+        return value_match.span(group) if value_match is not None else None
 
     @staticmethod
     def _may_be_bare(name: str, between: str, sign: str, value: str) -> bool:
@@ -373,8 +373,8 @@ class Masker:
         return match[0] if match[2].startswith("<masked") else f"{match[1]}{self.mark(match[2])}"
 
     def _header(self, match: re.Match[str]) -> str:
-        said = match[1].rstrip()[-1] not in ":\"'" or "=" in match[2] or _is_mixed(match[2])
-        return self._second(match) if said and match[2].lower() not in _WORDS else match[0]
+        is_secret = match[1].rstrip()[-1] not in ":\"'" or "=" in match[2] or _is_mixed(match[2])
+        return self._second(match) if is_secret and match[2].lower() not in _WORDS else match[0]
 
     def _element(self, match: re.Match[str]) -> str:
         asks = self._asks(match[2], match[3]) and not match[3].startswith("<masked")
@@ -457,9 +457,9 @@ class Masker:
         return self._whole(value) if given else value
 
     def _whole(self, value: str) -> str:
-        """The mark of a text that is a secret; a header's scheme stays before it."""
-        known = self.text(value)
-        return known if MARKED.fullmatch(known) else self.mark(value)
+        """Return the mark of a secret text; a header's scheme stays before it."""
+        masked = self.text(value)
+        return masked if MARKED.fullmatch(masked) else self.mark(value)
 
     def __repr__(self) -> str:
         return f"Masker({MASK})"
@@ -477,7 +477,7 @@ def process_masker(*variables: str | None, salt: bytes | None = None) -> Masker:
         variables: hold secrets whatever their name.
         salt: of the buffer that the marks are kept in; None: marks keep no identity.
     """
-    _KNOWN.variables.update(filter(None, variables))
+    _SECRETS_OF_PROCESS.variables.update(filter(None, variables))
     return _PROCESS if salt is None else _of_salt(salt)
 
 
@@ -495,14 +495,14 @@ def secrets_in(environ: Mapping[str, str], variables: Iterable[str] = ()) -> lis
 
 
 def secret_variables(environ: Mapping[str, str], variables: Iterable[str] = ()) -> list[str]:
-    """The environment variables whose values are secrets: by name, by form, or as one of `variables`."""
-    named, found = set(variables), []
+    """Return the environment variables whose values are secrets: by name, by form, or in `variables`."""
+    named, secret_names = set(variables), []
     for name, value in environ.items():
         text = value.strip()
         by_name = _VARIABLE.search(name) or named_secret(name, text)
         if name in named or (by_name and _is_telling(text)) or looks_secret(text):
-            found.append(name)
-    return found
+            secret_names.append(name)
+    return secret_names
 
 
 def masked(value: Value) -> Value:
@@ -546,24 +546,24 @@ def _is_mixed(text: str) -> bool:
     return len(text) >= 8 and any(map(str.isdigit, text)) and any(map(str.isalpha, text))
 
 
-class _Known:
+class _ProcessSecrets:
     """The secrets of this process: looked at once a second, and when variables or keys come."""
 
     def __init__(self) -> None:
         self.variables: set[str] = set()
         self.until = 0.0
-        self.held = frozenset[str]()
+        self.values = frozenset[str]()
         self.sizes = (-1, -1, -1)
 
     def secrets(self) -> frozenset[str]:
-        """All of them, looked for again; the same object where there are no others."""
+        """Look for the secrets again; return the same object if nothing changed."""
         self.sizes = (len(os.environ), len(self.variables), len(secrets.HELD) + len(secrets.NAMED))
         environ = dict(os.environ)  # another thread may change it meanwhile
-        known = frozenset([*secrets_in(environ, self.variables | secrets.NAMED), *secrets.HELD])
-        if known != self.held:
-            self.held = known
+        current = frozenset([*secrets_in(environ, self.variables | secrets.NAMED), *secrets.HELD])
+        if current != self.values:
+            self.values = current
         self.until = time.monotonic() + 1.0
-        return self.held
+        return self.values
 
 
 class _ProcessMasker(Masker):
@@ -585,18 +585,18 @@ class _ProcessMasker(Masker):
 
     def current(self) -> Masker:
         """See `Masker.current`."""
-        known, own = _KNOWN, secrets.OWN[-1]
-        sizes = (len(os.environ), len(known.variables), len(secrets.HELD) + len(secrets.NAMED))
-        held = known.held
-        if time.monotonic() > known.until or known.sizes != sizes:
-            held = known.secrets()
-        if held is not self._made or own is not self._own:
-            self._masker = Masker(held, self._salt, own.patterns, own.fields)
-            self._made, self._own = held, own
+        process, own = _SECRETS_OF_PROCESS, secrets.OWN[-1]
+        sizes = (len(os.environ), len(process.variables), len(secrets.HELD) + len(secrets.NAMED))
+        values = process.values
+        if time.monotonic() > process.until or process.sizes != sizes:
+            values = process.secrets()
+        if values is not self._made or own is not self._own:
+            self._masker = Masker(values, self._salt, own.patterns, own.fields)
+            self._made, self._own = values, own
         return self._masker
 
 
-_KNOWN = _Known()
+_SECRETS_OF_PROCESS = _ProcessSecrets()
 _PROCESS = _ProcessMasker(None)
 
 

@@ -41,7 +41,7 @@ def transition_from_record(record: object, *, checked: bool = False) -> Transiti
         NotSerializable: names the missing, wrong or unknown field; a newer schema; an `id` that the content
             does not have.
     """
-    return TRANSITIONS.read(record, what="a transition", compare=not checked)
+    return TRANSITIONS.read(record, label="a transition", compare=not checked)
 
 
 def dump_transition(transition: Transition) -> str:

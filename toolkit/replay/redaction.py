@@ -92,8 +92,8 @@ def parse_rules(words: Sequence[str]) -> RedactionRules:
         elif kind == "regex" and colon:
             patterns.append(TextPattern("redacted", _compiled(rest)))
         else:
-            known = ", ".join((*PRESETS, "all"))
-            raise UserError(f"redact: '{word}' is no rule; use {known}, field:NAME or regex:PATTERN.")
+            presets = ", ".join((*PRESETS, "all"))
+            raise UserError(f"redact: '{word}' is no rule; use {presets}, field:NAME or regex:PATTERN.")
     return RedactionRules(tuple(patterns), frozenset(fields))
 
 
@@ -124,7 +124,7 @@ class Redactor:
         self.counts: Counter[str] = Counter()  # replacements by name
 
     def learn(self, value: JsonValue, *, field: str | None = None, inside: int = _INSIDE) -> None:
-        """Hear a value: what stands under a named field will be found in other places too."""
+        """Learn a value, so that the value of a named field is also found in other places."""
         if not self._rules.fields:
             return
         if isinstance(value, dict):
@@ -138,8 +138,8 @@ class Redactor:
         elif field is not None and value is not None and not isinstance(value, bool):
             self._know(str(value), field)
         elif isinstance(value, str) and inside:
-            if (held := _json_in(value)) is not None:
-                self.learn(held, field=field, inside=inside - 1)
+            if (inner := _json_in(value)) is not None:
+                self.learn(inner, field=field, inside=inside - 1)
             for match in self._quoted.finditer(value) if self._quoted else ():
                 self._know(match["secret"], match["field"].lower())
 
@@ -164,12 +164,12 @@ class Redactor:
         return value if text == str(value) else text
 
     def text(self, text: str, *, inside: int = _INSIDE) -> str:
-        """The same text without what the rules take out; JSON in it stays JSON."""
+        """Return the text with all matches of the rules replaced; JSON in it stays JSON."""
         if text in self._names and len(text) >= _LEAST:
             return self._placeholder(self._names[text], text)
-        if inside and (held := _json_in(text)) is not None:
-            changed = self.value(held, inside=inside - 1)
-            if changed != held:
+        if inside and (inner := _json_in(text)) is not None:
+            changed = self.value(inner, inside=inside - 1)
+            if changed != inner:
                 return json.dumps(changed, ensure_ascii=False)
         pieces, at = [], 0
         for start, end, name in self._places(text):
@@ -223,9 +223,11 @@ class Redactor:
         for word in _WORD.finditer(text) if self._words else ():
             for length in self._words.get(word[0], ()):
                 end = word.start() + length
-                known = text[word.start() : end]
-                if known in self._names and not (text[end : end + 1].isalnum() and known[-1].isalnum()):
-                    yield word.start(), end, self._names[known]
+                word_text = text[word.start() : end]
+                if word_text in self._names and not (
+                    text[end : end + 1].isalnum() and word_text[-1].isalnum()
+                ):
+                    yield word.start(), end, self._names[word_text]
 
     def _placeholder(self, name: str, text: str) -> str:
         name = self._names.get(text, name)

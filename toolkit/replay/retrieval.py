@@ -75,9 +75,9 @@ def terms_of(text: str) -> list[str]:
 
 
 def rarest(terms: Sequence[str], rows_with: Mapping[str, int]) -> list[str]:
-    """The terms of a question that tell most, rarest first; those that no row has find nothing."""
-    known = [(rows, place) for place, term in enumerate(terms) if (rows := rows_with.get(term))]
-    return [terms[place] for _, place in sorted(known)[:ASKED]]
+    """Return a query's most selective terms, rarest first; terms that no row has are left out."""
+    places = [(rows, place) for place, term in enumerate(terms) if (rows := rows_with.get(term))]
+    return [terms[place] for _, place in sorted(places)[:ASKED]]
 
 
 def rarity(rows: int, rows_with: int) -> float:

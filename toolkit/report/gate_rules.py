@@ -358,7 +358,7 @@ def unmatched(gate: GateSettings, tools: Iterable[str], kinds: Iterable[str]) ->
     ]
 
 
-def _near(pattern: str, known: list[str]) -> str:
-    alike = {name.casefold(): name for name in known}
+def _near(pattern: str, names: list[str]) -> str:
+    alike = {name.casefold(): name for name in names}
     near = get_close_matches(pattern.casefold(), list(alike), n=1)
     return f"; did you mean '{alike[near[0]]}'?" if near else ""

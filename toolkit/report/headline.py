@@ -239,10 +239,10 @@ def format_imagined(summary: RunMetrics) -> str:
     text = (
         f"{sum(invented.values())} answers that prove nothing: {format_some(named, _TOOLS_NAMED, ' tools')}"
     )
-    known = summary.fact("environment_facts")
+    imagined_facts = summary.fact("environment_facts")
     replaced = (
-        [str(why) for row in known if isinstance(row, Mapping) for why in row.get("replaced") or ()]
-        if isinstance(known, list)
+        [str(why) for row in imagined_facts if isinstance(row, Mapping) for why in row.get("replaced") or ()]
+        if isinstance(imagined_facts, list)
         else []
     )
     if replaced:
@@ -282,7 +282,7 @@ def format_unanswered(summary: RunMetrics) -> list[str]:
 def format_to_answer(summary: RunMetrics) -> list[str]:
     """Format how to answer unanswered calls: settings to add, tasks to record."""
     return [
-        line for step in answer_steps(summary) for line in (step.text, *(f"  {one}" for one in step.lines))
+        line for step in answer_steps(summary) for line in (step.text, *(f"  {text}" for text in step.lines))
     ]
 
 
@@ -477,8 +477,8 @@ def format_servers(rows: JsonValue) -> list[str]:
 
 def _format_server(row: Mapping[str, JsonValue]) -> str:
     facts = {name: value if isinstance(value, int | float) else 0 for name, value in row.items()}
-    known = row.get("cached_share") is not None
-    share = f" ({whole_percent(facts['cached_share'])}% cached)" if known else ""
+    has_share = row.get("cached_share") is not None
+    share = f" ({whole_percent(facts['cached_share'])}% cached)" if has_share else ""
     return (
         f"{one_line(str(row.get('server', '')))} read {facts.get('prompt_tokens', 0):,} tokens{share}, wrote "
         f"{facts.get('generated_tokens', 0):,}; at most {facts.get('most_running', 0):,} requests ran and "

@@ -77,11 +77,11 @@ class _Unanswered(NamedTuple):
 
 
 def _crawl_answers(step: Transition, before: Sequence[Transition]) -> bool:
-    """Whether a crawl makes this call: a read before any write, by at most one value, which was told."""
-    if step.effect is not Effect.READ or any(one.effect.changes_environment for one in before):
+    """Whether a crawl makes this call: a read before any write, with at most one value, seen in an answer."""
+    if step.effect is not Effect.READ or any(earlier.effect.changes_environment for earlier in before):
         return False
-    told = "".join(str(one.answer.content) for one in before if not one.answer.unanswered)
-    return len(step.call.args) <= 1 and all(str(value) in told for value in step.call.args.values())
+    contents = "".join(str(earlier.answer.content) for earlier in before if not earlier.answer.unanswered)
+    return len(step.call.args) <= 1 and all(str(value) in contents for value in step.call.args.values())
 
 
 @dataclass(slots=True)
@@ -169,8 +169,10 @@ class Tally:
             if step.answer.source is Source.REAL and not step.effect.runs_in_dream
         ]
         for call in episode.executed:
-            known = next((step for step in steps if (step.tool, step.args) == (call.tool, call.args)), None)
-            if known is None:
+            recorded = next(
+                (step for step in steps if (step.tool, step.args) == (call.tool, call.args)), None
+            )
+            if recorded is None:
                 self.executed.append((episode.id, call))
         self.really += [(episode.id, step) for step in steps]
 

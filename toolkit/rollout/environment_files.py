@@ -44,12 +44,12 @@ def facts_path(folder: Path, environment: Environment) -> Path:
 
 def environments_in(folder: Path) -> list[tuple[Environment, Path]]:
     """Return the environments that have a file, sorted by name."""
-    found = []
+    environments = []
     for path in sorted(folder.glob(f"*{_SUFFIX}")):
         name, _, variant = path.name.removesuffix(_SUFFIX).rpartition("-")
         if name and variant.isdecimal() and path.is_file():
-            found.append((Environment(unquote(name), int(variant)), path))
-    return found
+            environments.append((Environment(unquote(name), int(variant)), path))
+    return environments
 
 
 class EnvironmentFile:

@@ -118,10 +118,10 @@ def _pool(size: int) -> ThreadPoolExecutor:
 
 def busy_threads(settle_s: float = 0.2) -> int:
     """Count tool threads of ended runs that are still busy after `settle_s` seconds."""
-    held = [thread for thread in threading.enumerate() if thread.name.startswith(_PREFIX)]
-    for thread in held:
-        thread.join(settle_s / len(held))
-    return sum(thread.is_alive() for thread in held)
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith(_PREFIX)]
+    for thread in threads:
+        thread.join(settle_s / len(threads))
+    return sum(thread.is_alive() for thread in threads)
 
 
 NEW_OBJECTS = 10_000  # per collection; Python's default of 700 is a tenth of one model call

@@ -56,7 +56,7 @@ def episode_from_record(record: object) -> Episode:
     Raises:
         NotSerializable: names the missing, wrong or unknown field, another schema, or a wrong digest.
     """
-    episode = EPISODES.read(record, what="an episode")
+    episode = EPISODES.read(record, label="an episode")
     if episode.verdict is Verdict.INCONCLUSIVE and episode.stop in ERRORS:  # once no verdict `error`
         return replace(episode, verdict=Verdict.ERROR)
     return episode

@@ -162,7 +162,7 @@ def _lines(path: Path, problems: _Problems) -> Iterator[tuple[int, bytes]]:
 
 
 def _bounded(file: BinaryIO, path: Path, problems: _Problems) -> Iterator[tuple[int, bytes]]:
-    number = held = 0
+    number = size = 0
     while line := file.readline(MAX_LINE + 1):
         number += 1
         if number == 1:
@@ -172,8 +172,8 @@ def _bounded(file: BinaryIO, path: Path, problems: _Problems) -> Iterator[tuple[
             while (rest := file.readline(MAX_LINE)) and not rest.endswith(b"\n"):
                 pass
         elif line.strip():
-            held += len(line)
-            if held > MAX_TASKS_BYTES:
+            size += len(line)
+            if size > MAX_TASKS_BYTES:
                 raise UserError(f"{path}:{number}: over {MAX_TASKS_BYTES} bytes of tasks; split it.")
             yield number, line
 
@@ -301,8 +301,8 @@ def _holds(node: ast.expr, words: Mapping[str, str], task: str) -> bool:
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             return not _holds(operand, words, task)
         case ast.BoolOp(op=operator, values=parts):
-            held = [_holds(part, words, task) for part in parts]
-            return all(held) if isinstance(operator, ast.And) else any(held)
+            values = [_holds(part, words, task) for part in parts]
+            return all(values) if isinstance(operator, ast.And) else any(values)
     raise TypeError(node)  # two words in a row before a parenthesis, or nothing inside it
 
 

@@ -155,19 +155,19 @@ def differences(before: Mapping[str, LockedTool], tools: Iterable[LockedTool]) -
     new = {name for name, tool in before.items() if tool.decided_by is DecidedBy.NOBODY}
     lines = [appeared(before[name]) for name in before if name in new - decided]
     for tool in tools:
-        known = before.get(tool.name)
-        if tool.name in decided and (known is None or tool.name in new):
+        locked = before.get(tool.name)
+        if tool.name in decided and (locked is None or tool.name in new):
             continue
-        if known is None:
+        if locked is None:
             server = f" from {tool.server}" if tool.server else ""
             lines.append(f"+ {tool.name}{server}: new, {tool.effect} ({tool.decided_by})")
             continue
         changes = [
             f"{aspect} {old} -> {new}"
             for aspect, old, new in (
-                ("schema or annotations", known.digest, tool.digest),
-                ("server", known.server or "none", tool.server or "none"),
-                ("effect", known.effect, tool.effect),
+                ("schema or annotations", locked.digest, tool.digest),
+                ("server", locked.server or "none", tool.server or "none"),
+                ("effect", locked.effect, tool.effect),
             )
             if old != new and not (aspect == "effect" and tool.decided_by is DecidedBy.USER)
         ]

@@ -306,11 +306,11 @@ class BudgetServer:
                 self._open[number] = reservation
             return {"number": number}
         with self._lock:
-            held = self._open.pop(message["number"], None)
-        if held is not None and do == "settle":
-            self._budget.settle(held, usd=message["usd"])
-        elif held is not None:
-            self._budget.refund(held)
+            opened = self._open.pop(message["number"], None)
+        if opened is not None and do == "settle":
+            self._budget.settle(opened, usd=message["usd"])
+        elif opened is not None:
+            self._budget.refund(opened)
         return {}
 
 

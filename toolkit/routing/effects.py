@@ -168,8 +168,8 @@ def what_runs(holder: object) -> tuple[object, ...]:
     """Return a tool's class and the functions in its fields; other objects themselves."""
     if isinstance(holder, type) or not _is_tool(holder):
         return (holder,)
-    held = holder.__dict__.values()
-    return (type(holder), *(part for part in held if callable(part) and not isinstance(part, type)))
+    values = holder.__dict__.values()
+    return (type(holder), *(part for part in values if callable(part) and not isinstance(part, type)))
 
 
 def same_objects(first: tuple[object, ...], second: tuple[object, ...]) -> bool:

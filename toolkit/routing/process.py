@@ -33,11 +33,11 @@ class _Process:
     attribute, without a lock. `held`: number of dreams that are open or about to open.
     """
 
-    __slots__ = ("armed", "held", "lock", "on_stray", "refusal", "sessions", "strays")
+    __slots__ = ("armed", "lock", "on_stray", "open_dreams", "refusal", "sessions", "strays")
 
     def __init__(self) -> None:
         self.armed = False
-        self.held = 0
+        self.open_dreams = 0
         self.lock = threading.Lock()
         self.refusal: type[RealCallBlocked] = RealCallBlocked  # raised by a call without a session
         self.sessions: dict[str, Session] = {}
@@ -47,10 +47,10 @@ class _Process:
     def hold(self, more: int) -> None:
         """Count a dream that begins or ends; strays are kept since the first open one began."""
         with self.lock:
-            if not self.held:
+            if not self.open_dreams:
                 self.strays = Refusals()
-            self.held += more
-            self.armed = self.armed or self.held > 0
+            self.open_dreams += more
+            self.armed = self.armed or self.open_dreams > 0
 
     def stray_calls(self, *, once: bool = False) -> list[str]:
         """Return the refused calls without an episode. `once`: remove them."""
@@ -75,7 +75,7 @@ def strays_heard(by: Callable[[str], object], after: Callable[[str], object]) ->
     try:
         yield
     finally:
-        PROCESS.on_stray = after if PROCESS.held <= 1 else before
+        PROCESS.on_stray = after if PROCESS.open_dreams <= 1 else before
 
 
 @contextmanager
@@ -104,12 +104,12 @@ def awake() -> Iterator[None]:
             raise RealCallBlocked(
                 f"{len(dreaming)} dream(s) are still running; no real tool may run beside them"
             )
-        held, PROCESS.held = PROCESS.held, 0
+        open_dreams, PROCESS.open_dreams = PROCESS.open_dreams, 0
     try:
         yield
     finally:
         with PROCESS.lock:
-            PROCESS.held += held
+            PROCESS.open_dreams += open_dreams
 
 
 @contextmanager
@@ -168,7 +168,7 @@ def find(key: str | None, tool: str) -> Session | None:
             return recording
         if not is_free():
             outside = "outside every episode while this process dreams"
-            unowned_call(f"{tool} was called {outside if PROCESS.held else LEFT}; it did not run")
+            unowned_call(f"{tool} was called {outside if PROCESS.open_dreams else LEFT}; it did not run")
         return None
     if not session.open:
         session.check_open(tool)
@@ -178,7 +178,7 @@ def find(key: str | None, tool: str) -> Session | None:
 def _recording() -> Session | None:
     """Return the recording of a bare thread: the one that started it, else the only one."""
     began = thread_owners.recorded_by()
-    if began is None or PROCESS.held:
+    if began is None or PROCESS.open_dreams:
         return None
     live = [session for session in live_sessions() if session.mode.bare]
     mine = [session for session in live if session is began]
@@ -199,7 +199,7 @@ LEFT = "by what an ended episode left running"
 
 def is_free() -> bool:
     """Return whether code without a session may run real tools: no dream is open, no episode started it."""
-    return not PROCESS.held and thread_owners.owner() is None
+    return not PROCESS.open_dreams and thread_owners.owner() is None
 
 
 def unowned_call(why: str) -> NoReturn:

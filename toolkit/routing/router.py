@@ -81,8 +81,8 @@ class CallRouter:
 
         Only a user's declaration for the object, or the framework's code, can weaken it; a guess cannot.
         """
-        known = self.specs.get(tool)
-        named = known if known is not None else _stranger(tool)
+        declared = self.specs.get(tool)
+        named = declared if declared is not None else _stranger(tool)
         if called is None or self.judge is None:
             return named
         before = self._judged.get(id(called))
@@ -91,7 +91,7 @@ class CallRouter:
             if not own.effect.runs_in_dream or same_objects(before[3], what_runs(called)):
                 return own
         own = self.judge(called, named)
-        if known is None and own.source == "guessed":
+        if declared is None and own.source == "guessed":
             own = named
         key, judged = id(called), self._judged
         judged[key] = (

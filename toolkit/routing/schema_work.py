@@ -52,14 +52,14 @@ def first_problem(schema: Mapping[str, Any], value: Any) -> ValidationError | No
 
 def _validator(schema: Mapping[str, Any]) -> Any:
     """Return the schema's validator, cached per schema object; it fetches no other schemas."""
-    known = _VALIDATORS.get(id(schema))
-    if known is None or known[0] is not schema:
+    cached = _VALIDATORS.get(id(schema))
+    if cached is None or cached[0] is not schema:
         _check_own(schema)
         kind = validator_for(schema, default=Draft202012Validator)
         if len(_VALIDATORS) >= _MAX_VALIDATORS:
             _VALIDATORS.clear()
-        known = _VALIDATORS[id(schema)] = (schema, _paid(kind)(schema, registry=Registry()))
-    return known[1]
+        cached = _VALIDATORS[id(schema)] = (schema, _paid(kind)(schema, registry=Registry()))
+    return cached[1]
 
 
 _VALIDATORS: dict[int, tuple[Mapping[str, Any], Any]] = {}

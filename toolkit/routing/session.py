@@ -118,9 +118,9 @@ Person = Callable[[JsonValue], JsonValue]
 """Replies to a tool's question to a person; raises what stops the graph if there is no reply yet."""
 
 
-def nobody(asked: JsonValue) -> JsonValue:
+def nobody(question: JsonValue) -> JsonValue:
     """Raise because no person can be asked."""
-    raise EpisodeStop(f"a tool asks a person, and nobody can be asked here: {asked}")
+    raise EpisodeStop(f"a tool asks a person, and nobody can be asked here: {question}")
 
 
 def _unheard(_kind: str, /, **_facts: JsonValue) -> None:
@@ -227,8 +227,8 @@ class Session:
         self._lock = threading.Lock()
         self._requests: dict[int, tuple[object, Counter[Identity]]] = {}  # by id, with the object of that id
         self._admitted = 0
-        self._asked: dict[Identity, tuple[Reply, ...]] = {}  # questions of earlier runs of the same node
-        self._heard: dict[Identity, list[Reply]] = {}  # by real calls that a question interrupted
+        self._replies_before: dict[Identity, tuple[Reply, ...]] = {}  # of earlier runs of a node
+        self._interrupted_replies: dict[Identity, list[Reply]] = {}  # by interrupted real call
         self._unreplied: dict[object, Transition] = {}  # real calls that wait for a person's reply
         self._one_by_one = False  # calls of a turn are sequential: none is pending
         self._own: dict[int, ToolSpec] = {}  # by arrival of the call: the called object's spec
@@ -248,20 +248,20 @@ class Session:
         with self._lock:
             self._spoken = (*self._spoken, *dict.fromkeys(map(self.masker.text, texts)))
 
-    def count(self, what: str, by: int = 1) -> None:
+    def count(self, event: str, by: int = 1) -> None:
         """Count an event for the report (bad arguments, unknown tools)."""
         with self._lock:
-            self.counts[what] = self.counts.get(what, 0) + by
+            self.counts[event] = self.counts.get(event, 0) + by
 
     def reached(self, host: str) -> None:
         """Count an allowed host, except a model's, once."""
-        if (what := f"{REACHED}{host}") not in self.counts:
-            self.count(what)
+        if (event := f"{REACHED}{host}") not in self.counts:
+            self.count(event)
 
     def spent(self, part: str, reply: ChatReply) -> None:
         """Charge a chat model's answer to a part of the dream."""
-        told = reply.prompt_tokens, reply.completion_tokens, reply.cached_tokens
-        more = Spend(1, *told, reply.cost_usd, int(reply.cache_told))
+        tokens = reply.prompt_tokens, reply.completion_tokens, reply.cached_tokens
+        more = Spend(1, *tokens, reply.cost_usd, int(reply.cache_told))
         with self._lock:
             self.spends[part] = self.spends.get(part, Spend()) + more
 
@@ -308,7 +308,7 @@ class Session:
         if self.ledger.announce(list(calls), requests):
             self.asked_tools.extend(calls.values())
             self.asked_ids.update(calls)
-            self._occurrences.asked(calls)
+            self._occurrences.reserve(calls)
 
     def check_open(self, tool: str, call_id: str | None = None) -> None:
         """Refuse a call if none may run any more. `call_id`: of a call that a model requested.
@@ -319,8 +319,8 @@ class Session:
                 set-up makes the call.
             EpisodeStop: the episode was stopped earlier for another reason.
         """
-        if who := acting.get():
-            self.refuse(f"{tool} was called by {who}; in a dream it did not run")
+        if actor := acting.get():
+            self.refuse(f"{tool} was called by {actor}; in a dream it did not run")
         if not self.open and self.broken_off:
             raise EpisodeStop(f"{tool} was called after its episode had been broken off; it did not run")
         if not self.open:
@@ -365,7 +365,7 @@ class Session:
         except EpisodeStop as stop:
             self.stopped = self.stopped or stop
             raise
-        self.held(call.tool, call.call_id)
+        self.record_intercepted(call.tool, call.call_id)
         body = _BODY.get()
         place = self.ledger.place(call, body[2] if body is not None and body[0] is self else None)
         self._own[place.arrival] = own
@@ -397,7 +397,7 @@ class Session:
         own = self._own.get(place.arrival) or self.policy.spec(call.tool)
         return of_call(own, call.args) if own.effect_when else own
 
-    def held(self, tool: str, call_id: str | None) -> None:
+    def record_intercepted(self, tool: str, call_id: str | None) -> None:
         """Record an intercepted call, which explains its answer in the transcript."""
         with self._lock:
             if call_id is not None:
@@ -445,9 +445,11 @@ class Session:
             answer = viewed(answer, own.view) if own is not None and own.view else answer
             answer = spoiled(fault, call, answer) if fault is not None else answer
         if identity is not None:  # LangGraph returns a node's replies in the order of its questions
-            for before in self._asked.get(identity, ())[len(call.replies) :]:
+            for before in self._replies_before.get(identity, ())[len(call.replies) :]:
                 person(before.asked)
-            self._asked[identity] = max(call.replies, self._asked.get(identity, ()), key=len)
+            self._replies_before[identity] = max(
+                call.replies, self._replies_before.get(identity, ()), key=len
+            )
         unanswered = answer.unanswered
         if unanswered and self._abstain == "error":
             why = f"{call.tool} is not available right now"
@@ -483,20 +485,22 @@ class Session:
             self._one_by_one = time.monotonic() >= until
             yield Throttle(0.002)
 
-    def replies(self, identity: Identity | None, heard: Sequence[Reply], *, ended: bool) -> Sequence[Reply]:
+    def replies(
+        self, identity: Identity | None, new_replies: Sequence[Reply], *, ended: bool
+    ) -> Sequence[Reply]:
         """Return all replies that a real call got, given those of its last run.
 
         A body that runs again after a reply receives the earlier ones again; a graph inside it resumes from
         its checkpoint and receives only the new one.
         """
         if identity is None:
-            return heard
-        before = self._heard.pop(identity, [])
-        again = len(heard) > len(before) and list(heard[: len(before)]) == before
-        whole = list(heard) if again else [*before, *heard]
+            return new_replies
+        before = self._interrupted_replies.pop(identity, [])
+        again = len(new_replies) > len(before) and list(new_replies[: len(before)]) == before
+        whole = list(new_replies) if again else [*before, *new_replies]
         self._unreplied.pop(identity, None)
         if not ended:
-            self._heard[identity] = whole
+            self._interrupted_replies[identity] = whole
         return whole
 
     def asks(
@@ -506,7 +510,7 @@ class Session:
         unreplied = Answer(source=Source.UNANSWERED, why="it asked a person, and nobody replied")
         effect, call = self.spec(call, place).effect, self.masked(call)
         self._unreplied[identity or place.arrival] = self.ledger.commit(
-            place, call, unreplied, effect, after=after, elapsed_s=0.0, at=started, kept=False
+            place, call, unreplied, effect, after=after, elapsed_s=0.0, at=started, keep=False
         )
 
     def keep_unreplied(self) -> None:
@@ -515,15 +519,15 @@ class Session:
             for after_call in self._after if not entry.effect.runs_in_dream else ():  # else its body asks
                 after_call(entry)
 
-    def _replied(self, call: Call, asked: JsonValue, person: Person) -> Call:
+    def _replied(self, call: Call, question: JsonValue, person: Person) -> Call:
         """Return the call with the reply to another question of its tool."""
         try:
-            reply = person(asked)
+            reply = person(question)
         except BaseException:  # the node runs again with the reply and repeats its calls
             if call.call_id is None:
                 self.held_without_id[call.tool] -= 1
             raise
-        return self.masked(replace(call, replies=(*call.replies, Reply(asked, reply))))
+        return self.masked(replace(call, replies=(*call.replies, Reply(question, reply))))
 
     def drive(self, flow: Flow[_Result]) -> _Result:
         """Execute a flow's steps in a thread (sync tools); return its result."""

@@ -33,7 +33,7 @@ class Predict:
 class AwaitApproval:
     """Request approval. Reply: an `Approval`, or None; exceptions other than `Deferred` are a no."""
 
-    held: HeldCall
+    held_call: HeldCall
     approver: Approver | None  # None: no approver, which is a no
     seconds: float  # time limit of the answer
     over: Callable[[], bool] = bool  # whether an answer is no longer needed
@@ -89,7 +89,7 @@ async def approval(step: AwaitApproval) -> Approval | None:
         return approval_now(step)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + step.seconds
-    asking = asyncio.ensure_future(step.approver.approve(step.held))
+    asking = asyncio.ensure_future(step.approver.approve(step.held_call))
     try:
         async with asyncio.timeout_at(deadline):
             while not asking.done():
@@ -107,7 +107,7 @@ def approval_now(step: AwaitApproval) -> Approval | None:
     if step.approver is None:
         return None
     if isinstance(step.approver, CallerApprover):
-        return step.approver.ask(step.held)
+        return step.approver.ask(step.held_call)
     context = copy_context()
     return run_in_thread(lambda: context.run(asyncio.run, approval(step)), name="dreamgym-approval")
 

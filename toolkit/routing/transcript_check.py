@@ -42,8 +42,8 @@ def reconcile(
         known_tools: names of tools and hooked functions.
         structured: names of structured outputs.
     """
-    asked = _asked_calls(messages)
-    names = {call_id: name for call_id, (name, _) in asked.items()}
+    requested = _asked_calls(messages)
+    names = {call_id: name for call_id, (name, _) in requested.items()}
     executed = []
     held_call_ids = session.held_call_ids | session.excused
     without_id = dict(session.held_without_id)
@@ -65,7 +65,7 @@ def reconcile(
         if without_id.get(name):
             without_id[name] -= 1
             continue
-        executed.append(Executed(name or "a tool", asked.get(call_id, ("", {}))[1], PAST_THE_GATE))
+        executed.append(Executed(name or "a tool", requested.get(call_id, ("", {}))[1], PAST_THE_GATE))
     dropped = _unanswered(messages, session.passed_over, held_call_ids, without_id)
     violations = tuple(map(_format_dropped, dict.fromkeys(dropped)))
     wanted = [name for name in session.asked_tools if name not in structured and name in known_tools]
@@ -103,9 +103,9 @@ def _asked_calls(
     messages: Sequence[Mapping[str, JsonValue]],
 ) -> dict[str, tuple[str, Mapping[str, JsonValue]]]:
     """Return tool and arguments of requested calls, by call ID."""
-    found: dict[str, tuple[str, Mapping[str, JsonValue]]] = {}
+    calls: dict[str, tuple[str, Mapping[str, JsonValue]]] = {}
     for message in messages:
         for call in message.get("tool_calls") or ():
             args = call.get("args")
-            found[str(call.get("id"))] = str(call.get("name")), args if isinstance(args, Mapping) else {}
-    return found
+            calls[str(call.get("id"))] = str(call.get("name")), args if isinstance(args, Mapping) else {}
+    return calls

@@ -100,11 +100,11 @@ class _Reports:
         self._seen: set[tuple[str, str]] = set()
         control.setblocking(False)  # a slow reader must not block the confined process
 
-    def __call__(self, level: str, text: str, who: str) -> None:
+    def __call__(self, level: str, text: str, process: str) -> None:
         if (level, text) in self._seen or len(self._seen) >= _MAX_REPORTS:
             return
         self._seen.add((level, text))
-        line = f"{text} ({who})"
+        line = f"{text} ({process})"
         with contextlib.suppress(OSError):
             if self._on_stderr:
                 shown = "".join(letter if letter.isprintable() else "?" for letter in line)
@@ -149,7 +149,9 @@ class _Watch:
             except (OSError, ValueError):
                 pass  # the caller has ended, or what it names cannot be read
             except Exception as error:  # noqa: BLE001  a caller without an answer would wait for good
-                self._report(BLOCKED, f"a call that could not be told of ({error!r})", _who(process))
+                self._report(
+                    BLOCKED, f"a call that could not be told of ({error!r})", _name_of_process(process)
+                )
             with contextlib.suppress(OSError):  # the caller was killed meanwhile
                 fcntl.ioctl(self._listener, _SEND, struct.pack("QqiI", identity, *answer))
 
@@ -191,7 +193,7 @@ class _Watch:
         else:
             text = self._file(number, process, arguments)
         if text:
-            self._report(level, text, _who(process))
+            self._report(level, text, _name_of_process(process))
 
     def _connection(self, number: int, process: int, arguments: Sequence[int]) -> str:
         at, size = (
@@ -216,45 +218,45 @@ class _Watch:
         return f"connect to {_shown(address, port)}"
 
     def _is_missing(self, number: int, process: int, arguments: Sequence[int]) -> bool:
-        """Whether a call is to remove what is not there; not asked of folders that are others inside."""
-        found = self._here.paths.get(number)
-        if found is None or not found.name.startswith(("unlink", "rmdir")):
+        """Whether a call removes a path that does not exist; paths that differ inside are left out."""
+        path_call = self._here.paths.get(number)
+        if path_call is None or not path_call.name.startswith(("unlink", "rmdir")):
             return False
-        folder = arguments[found.folder] if found.folder is not None else None
-        path = _path(process, arguments[found.path], folder)
+        folder = arguments[path_call.folder] if path_call.folder is not None else None
+        path = _path(process, arguments[path_call.path], folder)
         return bool(path) and not path.startswith(_HARMLESS) and not os.path.lexists(path)
 
     def _file(self, number: int, process: int, arguments: Sequence[int]) -> str:
         here = self._here
-        found = here.paths.get(number)
-        if found is None:
+        path_call = here.paths.get(number)
+        if path_call is None:
             old = number not in (here.openat, here.openat2)
-            found = PathCall("open", 0) if old else PathCall("openat", 1, 0)
+            path_call = PathCall("open", 0) if old else PathCall("openat", 1, 0)
             if number == here.openat2:
                 flags = int.from_bytes(_memory(process, arguments[2], 8), sys.byteorder)
                 if not flags & 0o1103:
                     return ""
-        elif self._rules.ports is not None and not found.landlock:
+        elif self._rules.ports is not None and not path_call.landlock:
             return ""  # nothing stops it, so nothing was stopped
-        folder = arguments[found.folder] if found.folder is not None else None
-        path = _path(process, arguments[found.path], folder)
+        folder = arguments[path_call.folder] if path_call.folder is not None else None
+        path = _path(process, arguments[path_call.path], folder)
         if not path or path.startswith(_HARMLESS) or "/__pycache__" in path:
             return ""
         if any(
             path == allowed or path.startswith(allowed.rstrip("/") + "/") for allowed in self._rules.writable
         ):
             return ""
-        what = "write" if found.name.startswith(("open", "creat")) else found.name
-        return "" if _fails_everywhere(found, path, process, arguments) else f"{what} {path}"
+        action = "write" if path_call.name.startswith(("open", "creat")) else path_call.name
+        return "" if _fails_everywhere(path_call, path, process, arguments) else f"{action} {path}"
 
 
-def _fails_everywhere(found: PathCall, path: str, process: int, arguments: Sequence[int]) -> bool:
-    if found.name.startswith(("open", "creat")):
+def _fails_everywhere(path_call: PathCall, path: str, process: int, arguments: Sequence[int]) -> bool:
+    if path_call.name.startswith(("open", "creat")):
         return not Path(path).parent.is_dir()
-    if found.name.startswith("rename"):  # its source comes before its target
-        folder = arguments[0] if found.folder is not None else None
-        return not os.path.lexists(_path(process, arguments[found.path // 2], folder))
-    return os.path.lexists(path) == found.name.startswith(("mkdir", "mknod", "link", "symlink"))
+    if path_call.name.startswith("rename"):  # its source comes before its target
+        folder = arguments[0] if path_call.folder is not None else None
+        return not os.path.lexists(_path(process, arguments[path_call.path // 2], folder))
+    return os.path.lexists(path) == path_call.name.startswith(("mkdir", "mknod", "link", "symlink"))
 
 
 def _memory(process: int, at: int, size: int) -> bytes:
@@ -289,7 +291,7 @@ def _listens(process: int, port: int) -> bool:
     return False
 
 
-def _who(process: int) -> str:
+def _name_of_process(process: int) -> str:
     name = "a process that has ended"
     with contextlib.suppress(OSError):
         name = Path(f"/proc/{process}/comm").read_text("utf-8", "replace").strip()

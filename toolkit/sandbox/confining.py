@@ -82,7 +82,7 @@ _standing: Confinement | None = None
 _lines: socket.socket | None = None
 _delivery: socket.socket | None = None
 _delivered: frozenset[str] = frozenset()
-_told: Callable[[str, str], object] | None = None
+_report: Callable[[str, str], object] | None = None
 _taking = threading.Lock()
 _rest = b""
 
@@ -91,8 +91,8 @@ def standing() -> Confinement | None:
     """Return the sandbox of this process, or that of its start; None: no sandbox was requested."""
     if _standing is None and (kind := os.environ.get(_VARIABLE)) in (NAMESPACES, LANDLOCK):
         with contextlib.suppress(OSError):
-            held = kind == LANDLOCK or os.statvfs("/").f_flag & os.ST_RDONLY
-            if held and "Seccomp:\t2" in Path("/proc/self/status").read_text("ascii", "replace"):
+            confined = kind == LANDLOCK or os.statvfs("/").f_flag & os.ST_RDONLY
+            if confined and "Seccomp:\t2" in Path("/proc/self/status").read_text("ascii", "replace"):
                 return Confinement(kind, "" if kind == NAMESPACES else "started in it")
     return _standing
 
@@ -159,8 +159,8 @@ def _tried(attempt: Callable[[], object]) -> str:
             os._exit(1)
         os._exit(0)
     os.close(writer)
-    with open(reader, "rb") as said:  # noqa: PTH123  a descriptor
-        why = said.read().decode("utf-8", "replace")
+    with open(reader, "rb") as pipe:  # noqa: PTH123  a descriptor
+        why = pipe.read().decode("utf-8", "replace")
     _, status = os.waitpid(process, 0)
     return why or ("" if status == 0 else f"ended with status {status}")
 
@@ -351,11 +351,11 @@ def _outside(
             # Keep the buffer's log open: a confined process can neither create nor remove its files.
             import sqlite3
 
-            held = sqlite3.connect(f"{buffer.absolute().as_uri()}?mode=rw", uri=True, check_same_thread=False)
+            log = sqlite3.connect(f"{buffer.absolute().as_uri()}?mode=rw", uri=True, check_same_thread=False)
             with contextlib.suppress(sqlite3.Error):
-                held.execute("select count(*) from sqlite_master").fetchone()
+                log.execute("select count(*) from sqlite_master").fetchone()
             lines.send(b"x")
-            ends.callback(held.close)
+            ends.callback(log.close)
         threading.Thread(target=_take_deliveries, args=(delivery,), daemon=True).start()
         serve(lines, replace(rules, at_end=ends.close), on_stderr=on_stderr)
     finally:
@@ -371,15 +371,15 @@ def _remove_empty(folders: Sequence[Path]) -> None:
 def _take_deliveries(delivery: socket.socket) -> None:
     with delivery, delivery.makefile("rb") as stream:
         while line := stream.readline():
-            asked, said = json.loads(line), "it may not be written"
-            data = stream.read(asked["size"])
-            if asked["path"] in _delivered:
+            request, problem = json.loads(line), "it may not be written"
+            data = stream.read(request["size"])
+            if request["path"] in _delivered:
                 try:
-                    _write(Path(asked["path"]), data, append=asked["append"])
-                    said = ""
+                    _write(Path(request["path"]), data, append=request["append"])
+                    problem = ""
                 except OSError as error:
-                    said = error.strerror or str(error)
-            delivery.sendall(said.encode("utf-8", "replace") + b"\n")
+                    problem = error.strerror or str(error)
+            delivery.sendall(problem.encode("utf-8", "replace") + b"\n")
 
 
 def _write(path: Path, data: bytes, *, append: bool) -> None:
@@ -413,18 +413,18 @@ def deliver(path: Path, data: bytes, *, append: bool = False) -> bool:
     with _taking:
         head = json.dumps({"path": name, "size": len(data), "append": append}).encode()
         _delivery.sendall(head + b"\n" + data)
-        said = b""
-        while not said.endswith(b"\n"):
-            said += _delivery.recv(1_000) or b"the process outside the sandbox has ended\n"
-    if said != b"\n":
-        raise OSError(errno.EACCES, said.decode("utf-8", "replace").strip(), name)
+        reply = b""
+        while not reply.endswith(b"\n"):
+            reply += _delivery.recv(1_000) or b"the process outside the sandbox has ended\n"
+    if reply != b"\n":
+        raise OSError(errno.EACCES, reply.decode("utf-8", "replace").strip(), name)
     return True
 
 
-def listen(told: Callable[[str, str], object]) -> None:
-    """Call `told(level, text)` for each stopped call from now on, in a separate thread."""
-    global _told
-    first, _told = _told is None, told
+def listen(report: Callable[[str, str], object]) -> None:
+    """Call `report(level, text)` for each stopped call from now on, in a separate thread."""
+    global _report
+    first, _report = _report is None, report
     if (lines := _lines) is None or not first:
         return
 
@@ -438,7 +438,7 @@ def listen(told: Callable[[str, str], object]) -> None:
 def settle() -> None:
     """Report pending events. A stopped call is reported before it returns to its caller."""
     global _rest
-    if _lines is None or _told is None:
+    if _lines is None or _report is None:
         return
     with _taking:
         data = _rest
@@ -447,7 +447,7 @@ def settle() -> None:
                 data += more
         *whole, _rest = data.split(b"\n")
     for line in whole:
-        _told(*json.loads(line))
+        _report(*json.loads(line))
 
 
 def _doors(hosts: Iterable[str]) -> list[HostDoor]:

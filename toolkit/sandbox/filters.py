@@ -76,9 +76,9 @@ _OLD = {"creat": (0, None), "mkdir": (0, None), "rmdir": (0, None), "unlink": (0
 
 
 def _paths(numbers: dict[str, int]) -> dict[int, PathCall]:
-    known = {**_AT, **_OLD, **_ATTRIBUTES}
+    forms = {**_AT, **_OLD, **_ATTRIBUTES}
     return {
-        number: PathCall(name, *known[name], landlock=name not in _ATTRIBUTES)
+        number: PathCall(name, *forms[name], landlock=name not in _ATTRIBUTES)
         for name, number in numbers.items()
     }
 

@@ -44,11 +44,11 @@ def call(number: int, *args: Any) -> int:
     return checked(_libc.syscall(number, *args), f"system call {number}")
 
 
-def checked(answer: int, what: str) -> int:
+def checked(answer: int, action: str) -> int:
     """Return an answer of libc, or raise its error."""
     if answer < 0:
         code = ctypes.get_errno()
-        raise OSError(code, f"{what}: {os.strerror(code)}")
+        raise OSError(code, f"{action}: {os.strerror(code)}")
     return answer
 
 
@@ -105,9 +105,9 @@ def drop_capabilities() -> None:
                 prctl(_PR_CAPBSET_DROP, capability)
     status = Path("/proc/self/status").read_text("ascii", "replace")
     has = next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith("CapPrm"))
-    kept = has & _FILE_CAPABILITIES if os.geteuid() == 0 else 0
+    permitted = has & _FILE_CAPABILITIES if os.geteuid() == 0 else 0
     header = ctypes.create_string_buffer(struct.pack("II", _CAPSET_VERSION, 0), 8)
-    data = ctypes.create_string_buffer(struct.pack("IIIIII", kept, kept, 0, 0, 0, 0), 24)
+    data = ctypes.create_string_buffer(struct.pack("IIIIII", permitted, permitted, 0, 0, 0, 0), 24)
     checked(_libc.capset(header, data), "capset")
 
 

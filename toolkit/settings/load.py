@@ -104,9 +104,9 @@ def check_match(settings: Settings, specs: Mapping[str, ToolSpec]) -> None:
                 raise _unknown(settings, "argument", name, arguments, ("match", pattern), where)
 
 
-def check_nodes(settings: Settings, known: Iterable[str]) -> list[UnknownName]:
+def check_nodes(settings: Settings, node_names: Iterable[str]) -> list[UnknownName]:
     """List the nodes that settings name and the graph does not have."""
-    names = set(known)
+    names = set(node_names)
     return [
         _unknown(settings, "node", name, names, ("nodes", name))
         for name in settings.nodes
@@ -118,11 +118,11 @@ def _unknown(
     settings: Settings,
     kind: str,
     name: str,
-    known: Iterable[str],
+    names: Iterable[str],
     key: tuple[str, ...],
     where: str = "the graph",
 ) -> UnknownName:
-    return UnknownName(kind, name, known=sorted(known), source=settings.where(*key), where=where)
+    return UnknownName(kind, name, known=sorted(names), source=settings.where(*key), where=where)
 
 
 def graph_from_here(spec: str) -> str:
@@ -184,16 +184,16 @@ def _variable(section: str, key: str) -> str:
 
 
 def _with_environment(settings: Settings, environ: Mapping[str, str]) -> Settings:
-    known = environment_names()
+    keys = environment_names()
     for variable, text in environ.items():
         if not variable.startswith(PREFIX) or text == "":
             continue
-        if variable not in known:
+        if variable not in keys:
             was = {_variable(*old): _variable(*now) for old, now in renamed().items() if len(old) == 2}
             if variable in was:
                 raise UserError(f"{variable} is now called {was[variable]}. Rename it.")
-            raise UnknownName("variable", variable, known=known, source="environment", where="the settings")
-        settings = laid_over(settings, variable, known[variable], text)
+            raise UnknownName("variable", variable, known=keys, source="environment", where="the settings")
+        settings = laid_over(settings, variable, keys[variable], text)
     return with_whole_paths(settings, Path.cwd())
 
 

@@ -41,8 +41,8 @@ _NO_SECRETS = frozenset(
 
 
 def keys_of(record: type) -> tuple[str, ...]:
-    """The keys that a section may hold."""
-    return tuple(known.name for known in fields(record) if known.name not in _NOT_KEYS)
+    """Return the keys that a section may have."""
+    return tuple(field.name for field in fields(record) if field.name not in _NOT_KEYS)
 
 
 def sections() -> dict[str, type]:
@@ -65,14 +65,14 @@ def renamed() -> dict[tuple[str, ...], tuple[str, ...]]:
 
 def refuse_renamed(data: Mapping[str, Any], where: Where) -> None:
     """Refuse keys of earlier versions, all of them at once, each with its new name."""
-    known = renamed()
+    new_names = renamed()
     problems = []
     for name, value in data.items():
         inner = [(name, key) for key in value] if isinstance(value, Mapping) else []
-        below: list[tuple[str, ...]] = [pair for pair in inner if pair in known]
+        below: list[tuple[str, ...]] = [pair for pair in inner if pair in new_names]
         for old in below or [(name,)]:
-            if old in known:
-                problems.append(f"{where(*old)}: '{'.'.join(old)}' is now '{'.'.join(known[old])}'.")
+            if old in new_names:
+                problems.append(f"{where(*old)}: '{'.'.join(old)}' is now '{'.'.join(new_names[old])}'.")
     if problems:
         raise UserError("\n".join([*problems, "Rename them, or run: dreamgym-kit init --update"]))
 
@@ -212,14 +212,14 @@ class _Reader:
         self._want(isinstance(data, Mapping), key, "a table", data)
         if record is ToolSettings and "model" in data:
             self._refuse_model(data["model"], key)
-        known = keys_of(record)
+        known_keys = keys_of(record)
         hints, keys = get_type_hints(record), declared(record)
         values = {}
         for name, value in data.items():
-            if name not in known:
-                raise self._unknown(name, known, key)
+            if name not in known_keys:
+                raise self._unknown(name, known_keys, key)
             values[name] = self.value(hints[name], value, (*key, name), keys.get(name, _PLAIN))
-        if "effect" in known and "effect" not in values:
+        if "effect" in known_keys and "effect" not in values:
             effects = ", ".join(Effect)
             raise UserError(f"{self.where(*key)}: {_dotted(key)} says no 'effect'; one of {effects}.")
         if values.get("effect_when"):
@@ -283,7 +283,7 @@ class _Reader:
         return self._named(get_args(kind)[1], value, key, holds)
 
     def _effect_when(self, value: Any, key: tuple[str, ...]) -> EffectWhen:
-        """By argument a reader's name, or a table of values with the effect of each."""
+        """Read, by argument, a reader's name or a table from value to effect."""
         self._want(isinstance(value, Mapping), key, 'a table: { query = "sql" }', value)
         rules: dict[str, ArgumentReader | dict[str, Effect]] = {}
         for argument, rule in value.items():
@@ -293,10 +293,10 @@ class _Reader:
                     text: self._effect(effect, (*where, text)) for text, effect in rule.items()
                 }
                 continue
-            reader, known = self._text(rule, where, _PLAIN), [str(reader) for reader in ArgumentReader]
-            if reader not in known:
+            reader, readers = self._text(rule, where, _PLAIN), [str(reader) for reader in ArgumentReader]
+            if reader not in readers:
                 raise UnknownName(
-                    "reader", reader, known=known, source=self.where(*where), where="the readers"
+                    "reader", reader, known=readers, source=self.where(*where), where="the readers"
                 )
             rules[argument] = ArgumentReader(reader)
         return rules
@@ -350,9 +350,9 @@ class _Reader:
 
     def _effect(self, value: Any, key: tuple[str, ...]) -> Effect:
         text = self._text(value, key, _PLAIN)
-        known = [str(effect) for effect in Effect]
-        if text not in known:
-            raise UnknownName("effect", text, known=known, source=self.where(*key), where="the effects")
+        effects = [str(effect) for effect in Effect]
+        if text not in effects:
+            raise UnknownName("effect", text, known=effects, source=self.where(*key), where="the effects")
         return Effect(text)
 
     def _number(self, kind: type, value: Any, key: tuple[str, ...], holds: Key) -> float:
@@ -372,14 +372,14 @@ class _Reader:
             place = _dotted(key) or "the file"
             raise UserError(f"{self.where(*key)}: {place} wants {wanted}, found {_kind(value)}.")
 
-    def _unknown(self, name: str, known: tuple[str, ...], key: tuple[str, ...]) -> UserError:
+    def _unknown(self, name: str, known_keys: tuple[str, ...], key: tuple[str, ...]) -> UserError:
         source = self.where(*key, name)
         for section, record in sections().items():
             if name in keys_of(record) and (section,) != key:
                 here = f"not to [{'.'.join(key)}]" if key else "not to the top of the file"
                 return UserError(f"{source}: key '{name}' belongs to [{section}], {here}.")
         where = f"the section [{'.'.join(key)}]" if key else "the settings"
-        return UnknownName("key", name, known=known, source=source, where=where)
+        return UnknownName("key", name, known=known_keys, source=source, where=where)
 
 
 def _dotted(key: tuple[str, ...]) -> str:

@@ -46,10 +46,11 @@ _UNPAIRED = re.compile("[\ud800-\udfff]")  # half a character: TOML has no form 
 
 def with_new_names(text: str) -> tuple[str, list[str]]:
     """Settings text with the names of today, all else as it is, and what was renamed."""
-    known, lines, renames = renamed(), text.split("\n"), []
+    new_names, lines, renames = renamed(), text.split("\n"), []
     for old, line in lines_of(text).items():
-        own = old not in known and old[:1] in known  # below a renamed section, under a name of the user's
-        was, now = (old[:1], known[old[:1]]) if own else (old, known.get(old))
+        # below a renamed section, under a name of the user's
+        own = old not in new_names and old[:1] in new_names
+        was, now = (old[:1], new_names[old[:1]]) if own else (old, new_names.get(old))
         if now is None:
             continue
         before = lines[line - 1]
@@ -164,8 +165,8 @@ def _effect(tool: ToolSettings) -> str:
 
 def _tools(settings: Settings, specs: Iterable[ToolSpec]) -> list[str]:
     """`[tools]`: a line for each effect."""
-    known = {spec.name: _settings_of(spec) for spec in specs}
-    tools = {**dict(sorted(known.items())), **settings.tools}
+    guessed = {spec.name: _settings_of(spec) for spec in specs}
+    tools = {**dict(sorted(guessed.items())), **settings.tools}
     effects = {_name(name): _effect(tool) for name, tool in tools.items()}
     return [_EFFECTS, "[tools]", *_pairs(effects), ""] if effects else []
 

@@ -51,8 +51,8 @@ def key(default: Any, says: str, /, **more: Any) -> Any:
 
 
 def declared(record: Any) -> dict[str, Key]:
-    """The declarations of a record, or of its class, by key."""
-    return {known.name: known.metadata["key"] for known in fields(record) if "key" in known.metadata}
+    """Return the declarations of a record, or of its class, by key."""
+    return {field.name: field.metadata["key"] for field in fields(record) if "key" in field.metadata}
 
 
 def on_disk(record: Any) -> dict[str, Any]:
@@ -669,7 +669,7 @@ class Settings:
 
 def _set(record: Any, parts: list[str], value: Any) -> Any:
     name, *rest = parts
-    if name not in {known.name for known in fields(record)}:
+    if name not in {field.name for field in fields(record)}:
         raise KeyError(name)
     return replace(record, **{name: _set(getattr(record, name), rest, value) if rest else value})
 

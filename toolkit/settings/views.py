@@ -37,19 +37,19 @@ _INLINE = frozenset(
 
 
 @dataclass(slots=True)
-class _Kept:
-    """What is kept of one value; nothing named: all of it."""
+class _Selection:
+    """The parts of one value that a view shows; all of it if none is named."""
 
-    keys: "dict[str, _Kept]" = field(default_factory=dict)  # "*": of every other key
-    items: "_Kept | None" = None
+    keys: "dict[str, _Selection]" = field(default_factory=dict)  # "*": of every other key
+    items: "_Selection | None" = None
     first: int | None = None  # how many items; None: all
     whole: bool = False
     text: bool = False
 
 
 @lru_cache(maxsize=256)
-def _parsed(paths: tuple[str, ...]) -> _Kept:
-    root = _Kept()
+def _parsed(paths: tuple[str, ...]) -> _Selection:
+    root = _Selection()
     for path in paths:
         _add(root, path)
     return root
@@ -64,7 +64,7 @@ def check_view(paths: Sequence[str]) -> None:
     _parsed(tuple(paths))
 
 
-def _add(node: _Kept, path: str) -> None:
+def _add(node: _Selection, path: str) -> None:
     rest, text = (path[: -len(_TEXT)].removesuffix("."), True) if path.endswith(_TEXT) else (path, False)
     place = 0
     while place < len(rest):
@@ -74,12 +74,12 @@ def _add(node: _Kept, path: str) -> None:
         limit, _, key = match.groups()
         if match[0].startswith("["):
             if node.items is None:
-                node.items, node.first = _Kept(), int(limit) if limit else None
+                node.items, node.first = _Selection(), int(limit) if limit else None
             elif node.first is not None:
                 node.first = max(node.first, int(limit)) if limit else None
             node = node.items
         else:
-            node = node.keys.setdefault(key or "*", _Kept())
+            node = node.keys.setdefault(key or "*", _Selection())
         place = match.end()
         if rest[place : place + 1] == "." and place + 1 < len(rest):
             place += 1
@@ -100,27 +100,28 @@ def viewed(answer: Answer, paths: tuple[str, ...]) -> Answer:
     return answer if content == answer.content else replace(answer, content=content)
 
 
-def _content(content: JsonValue, kept: _Kept) -> JsonValue:
+def _content(content: JsonValue, selection: _Selection) -> JsonValue:
     if isinstance(content, dict) and set(content) == {"$message"}:
         message = content["$message"]
         if isinstance(message, dict):
-            return {"$message": {**message, "content": _content(message.get("content"), kept)}}
+            return {"$message": {**message, "content": _content(message.get("content"), selection)}}
     if isinstance(content, list) and any(map(_is_text_block, content)):
         return [
-            {**one, "text": _content(one["text"], kept)} if _is_text_block(one) else one for one in content
+            {**block, "text": _content(block["text"], selection)} if _is_text_block(block) else block
+            for block in content
         ]
-    if isinstance(content, str) and not kept.text and content.lstrip()[:1] in ("{", "["):
+    if isinstance(content, str) and not selection.text and content.lstrip()[:1] in ("{", "["):
         try:
             value = json.loads(content)
         except (ValueError, RecursionError):
             return content
-        view = _of_whole(value, kept)
+        view = _of_whole(value, selection)
         return content if view == value else json.dumps(view, ensure_ascii=False)
-    return cast("JsonValue", _of_whole(content, kept))
+    return cast("JsonValue", _of_whole(content, selection))
 
 
-def _of_whole(value: Any, kept: _Kept) -> Any:
-    view = _of(value, kept)
+def _of_whole(value: Any, selection: _Selection) -> Any:
+    view = _of(value, selection)
     return value if view == {} else view  # an object with none of the parts stays whole
 
 
@@ -128,16 +129,18 @@ def _is_text_block(block: Any) -> bool:
     return isinstance(block, Mapping) and block.get("type") == "text" and isinstance(block.get("text"), str)
 
 
-def _of(value: Any, kept: _Kept) -> Any:
+def _of(value: Any, selection: _Selection) -> Any:
     if isinstance(value, str):
-        return _visible(value) if kept.text else value
-    if kept.whole:
+        return _visible(value) if selection.text else value
+    if selection.whole:
         return value
-    if isinstance(value, dict) and kept.keys:
-        every = kept.keys.get("*")
-        return {key: _of(item, node) for key, item in value.items() if (node := kept.keys.get(key, every))}
-    if isinstance(value, list) and kept.items is not None:
-        return [_of(item, kept.items) for item in value[: kept.first]]
+    if isinstance(value, dict) and selection.keys:
+        every = selection.keys.get("*")
+        return {
+            key: _of(item, node) for key, item in value.items() if (node := selection.keys.get(key, every))
+        }
+    if isinstance(value, list) and selection.items is not None:
+        return [_of(item, selection.items) for item in value[: selection.first]]
     return value
 
 
@@ -221,9 +224,9 @@ class _ViewedStore:
         answer = viewed(row.answer, self._views.get(row.call.tool, ()))
         return row if answer is row.answer else replace(row, answer=self._masked(answer))
 
-    def exact(self, *what: Any, **how: Any) -> list[Transition]:
+    def exact(self, *args: Any, **kwargs: Any) -> list[Transition]:
         """See `TransitionStore.exact`."""
-        return [self._seen(row) for row in self._store.exact(*what, **how)]
+        return [self._seen(row) for row in self._store.exact(*args, **kwargs)]
 
     def scan(self, **of: Any) -> Any:
         """See `TransitionStore.scan`."""

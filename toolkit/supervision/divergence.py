@@ -76,16 +76,16 @@ class Forms:
         self._new = max(_MIN_NEW, (new + 1) / (count + 2))
 
     def of(self, spec: ToolSpec) -> Form:
-        """The form of a tool's answers."""
-        known = self._tools.get(spec.name)
-        if known is None:
+        """Return the form of a tool's answers."""
+        tool = self._tools.get(spec.name)
+        if tool is None:
             return Form()
-        schema, broken = schema_for(spec, [row.answer for row in known.rows]), known.broken(spec)
+        schema, broken = schema_for(spec, [row.answer for row in tool.rows]), tool.broken(spec)
         if schema is None or broken is None:
             return Form()
-        strange = (len(known.new | broken) + 1) / (known.count + 2)
-        own = (len(known.new) + 1) / (known.count + 2) if known.new else 0.0
-        return Form(schema, known.closed, strange, max(self._new, own) if known.closed else 1.0)
+        strange = (len(tool.new | broken) + 1) / (tool.count + 2)
+        own = (len(tool.new) + 1) / (tool.count + 2) if tool.new else 0.0
+        return Form(schema, tool.closed, strange, max(self._new, own) if tool.closed else 1.0)
 
 
 class _Recorded:
@@ -257,7 +257,7 @@ class Divergence:
         self._seen, self._form = seen, form
         self._lock = threading.Lock()
         self._forms: dict[str, Form] = {}
-        self._known: set[tuple[str, bool]] = set()
+        self._matched: set[tuple[str, bool]] = set()
         self.tallies: dict[str, ToolTally] = {}
         self._all = ToolTally()
 
@@ -276,10 +276,10 @@ class Divergence:
             tally.calls += 1
             looked = self._look(spec, expected, real)
             again = (where, looked.differs)
-            if looked.likeness is Likeness.UNKNOWN or again in self._known:
+            if looked.likeness is Likeness.UNKNOWN or again in self._matched:
                 return looked
-            if len(self._known) < _MAX_KNOWN:
-                self._known.add(again)
+            if len(self._matched) < _MAX_KNOWN:
+                self._matched.add(again)
             most = WRITES_MOST if spec.effect.changes_environment else READS_MOST
             parted = ""
             for name, tested, bound in ((spec.name, tally, most), (_ALL, self._all, READS_MOST)):

@@ -167,7 +167,7 @@ class _RealCall:
         expected = reply if isinstance(reply, Answer) and not reply.asks else _NOTHING
         doubts_shown, approved = len(doubts), ""
         if self._needs_approval():
-            approved = yield from self._approval(self._held(expected))
+            approved = yield from self._approval(self._held_call(expected))
         if (pause := overseer.limits.pause_s(self._tool)) > 0:
             yield Throttle(pause)
         number = self._announce(approved, doubts_shown)
@@ -202,8 +202,8 @@ class _RealCall:
             self._withhold(doubts[0])
         return False
 
-    def _held(self, expected: Answer) -> HeldCall:
-        """The call as it is shown to whoever may approve; a resumed node's is the one that was shown."""
+    def _held_call(self, expected: Answer) -> HeldCall:
+        """Return the call to show to the approver; a resumed node's call is the one shown before."""
         session, call = self._session, self._call
         doubts = self._doubts(expected)
         named = digest_of(call, session.id, self._number(doubts))
@@ -228,20 +228,20 @@ class _RealCall:
         return tuple(doubts)
 
     def _number(self, doubts: tuple[str, ...]) -> str:
-        """A number for a held call; the one that it had, where a resumed node makes it and nothing is new."""
+        """Return a held call's number; a resumed node's call keeps its number if its doubts are the same."""
         if self._identity is None:
             return secrets.token_hex(16)  # nobody can guess it
-        shown = self._notes.held.get(self._identity)
+        shown = self._notes.held_numbers.get(self._identity)
         if shown is None or shown[1] != doubts:
-            shown = self._notes.held[self._identity] = (secrets.token_hex(16), doubts)
+            shown = self._notes.held_numbers[self._identity] = (secrets.token_hex(16), doubts)
         return shown[0]
 
-    def _approval(self, held: HeldCall) -> Generator[Step, _Reply, str]:
+    def _approval(self, held_call: HeldCall) -> Generator[Step, _Reply, str]:
         """Ask for an approval; gives the digest that it named, used from now on."""
         overseer = self._overseer
         try:
             reply = yield AwaitApproval(
-                held, overseer.approver, overseer.approval_s, lambda: overseer.stopped is not None
+                held_call, overseer.approver, overseer.approval_s, lambda: overseer.stopped is not None
             )
         except TimeoutError:
             reply, why = None, f"nobody approved it within {overseer.approval_s:g} s"
@@ -252,19 +252,19 @@ class _RealCall:
             if overseer.stopped is not None:
                 why = "real calls had ended before it was approved"
         if not isinstance(reply, Approval):
-            self._refuse(held, why)
+            self._refuse(held_call, why)
         with overseer.lock:
             fresh = reply.digest not in overseer.used
             overseer.used.add(reply.digest)
-        if reply.digest != held.digest:
-            self._refuse(held, "the approval names another call")
+        if reply.digest != held_call.digest:
+            self._refuse(held_call, "the approval names another call")
         if not fresh:
-            self._refuse(held, "the approval was used before")
-        self._log("approved", digest=held.digest, tool=self._tool, by=reply.by)
-        return held.digest
+            self._refuse(held_call, "the approval was used before")
+        self._log("approved", digest=held_call.digest, tool=self._tool, by=reply.by)
+        return held_call.digest
 
-    def _refuse(self, held: HeldCall, why: str) -> NoReturn:
-        self._log("refused", digest=held.digest, tool=self._tool, text=why)
+    def _refuse(self, held_call: HeldCall, why: str) -> NoReturn:
+        self._log("refused", digest=held_call.digest, tool=self._tool, text=why)
         self._stop(RealCallsStopped(Why.REFUSED, f"{self._tool} did not run: {why}"))
 
     # The last look, and what comes after

@@ -80,5 +80,5 @@ class EpisodeNotes:
     unsure: bool = False  # a real write failed and may have taken effect: nobody knows the state
     made: dict[str, int] = field(default_factory=dict)  # real calls that change the world, by key
     writes: RealWrites = field(default_factory=RealWrites)
-    held: dict[Identity, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
+    held_numbers: dict[Identity, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
     """Numbers of held calls, with the doubts that were shown, for resumed nodes."""

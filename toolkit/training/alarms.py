@@ -163,15 +163,15 @@ def alarm_of_judges(steps: Sequence[StepFacts], bounds: AlarmSettings) -> Alarm 
 
 def _growing_gap(recent: Sequence[StepFacts], bounds: AlarmSettings) -> Alarm | None:
     gaps = [gap_of(step) for step in recent]
-    known = [gap for gap in gaps if gap is not None]
-    if len(known) < _TREND_STEPS:
+    known_gaps = [gap for gap in gaps if gap is not None]
+    if len(known_gaps) < _TREND_STEPS:
         return None
-    half = len(known) // 2
-    before, now = fsum(known[:half]) / half, fsum(known[-half:]) / half
-    if now - before > bounds.reward_gap and rising(known) < _TREND_P:
+    half = len(known_gaps) // 2
+    before, now = fsum(known_gaps[:half]) / half, fsum(known_gaps[-half:]) / half
+    if now - before > bounds.reward_gap and rising(known_gaps) < _TREND_P:
         return Alarm(
             REWARD_GAP,
-            f"in the last {len(known)} steps the judge's success went from {before:+.0%} to {now:+.0%} "
+            f"in the last {len(known_gaps)} steps the judge's success went from {before:+.0%} to {now:+.0%} "
             "of the checker's: the policy learns to please the judge",
         )
     return None

@@ -47,22 +47,22 @@ class RecordedNotes:
 
     async def annotate(self, trajectory: Trajectory) -> Annotation:
         """See `Annotator.annotate`."""
-        known: dict[str, dict[str, JsonValue]] = {}
+        fields: dict[str, dict[str, JsonValue]] = {}
         notes = []
         for step in trajectory.steps:
-            notes.append(StepNote(step.step, _plain_note(step, known)))
+            notes.append(StepNote(step.step, _plain_note(step, fields)))
             seen = observation(step.answer)
             if not failed(seen):
                 for record in records(seen, step.call.args):
-                    known.setdefault(record.entity, {}).update(record.scalars())
+                    fields.setdefault(record.entity, {}).update(record.scalars())
         return Annotation(trajectory.key, self.name, tuple(notes), _tutorial(trajectory))
 
 
-def _plain_note(step: Transition, known: dict[str, dict[str, JsonValue]]) -> str:
+def _plain_note(step: Transition, fields: dict[str, dict[str, JsonValue]]) -> str:
     facts = [
         f"{name}.{field} is {spell(value)[:60]}"
         for name in dict.fromkeys(mentioned(dict(step.call.args)))
-        for field, value in list(known.get(name, {}).items())[-_MOST:]
+        for field, value in list(fields.get(name, {}).items())[-_MOST:]
     ][:_MOST]
     before = f"It was told before that {', '.join(facts)}." if facts else "Nothing was told of it before."
     return f"{before} {_taken(step)}"

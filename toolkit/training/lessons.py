@@ -86,7 +86,7 @@ class Query:
 
 
 def target_of(query: Query, reasoning: str, changes: Sequence[Change] | None) -> TargetDecision | None:
-    """The decision of a recorded answer; None where no decision makes it.
+    """Return the decision that makes a recorded answer; None if no decision does.
 
     `reasoning`: why the tool answered so. `changes`: what it changed; None: nobody knows.
     """
@@ -108,9 +108,9 @@ def target_of(query: Query, reasoning: str, changes: Sequence[Change] | None) ->
                 continue
             sure = shown and _leaves_shown(query, whole)
             whole["confidence"] = SURE if sure else GUESSED
-            known = changes is not None and whole["set"] == (sets[0] if sets else [])
+            changes_kept = changes is not None and whole["set"] == (sets[0] if sets else [])
             return TargetDecision(
-                {name: whole[name] for name in _ORDER}, known or way["outcome"] == "error", sure
+                {name: whole[name] for name in _ORDER}, changes_kept or way["outcome"] == "error", sure
             )
     return None
 
@@ -235,8 +235,8 @@ def _leaves_shown(query: Query, decision: Mapping[str, JsonValue]) -> bool:
         stated += [value for _, value in walk(observation(query.row.answer), depth=8) if is_scalar(value)]
     if not stated:
         return True
-    known = _words(query.facts, query.history, query.row.call)
-    return all(str(value) in known or str(value).startswith("arg:") for value in stated)
+    shown_words = _words(query.facts, query.history, query.row.call)
+    return all(str(value) in shown_words or str(value).startswith("arg:") for value in stated)
 
 
 def _words(facts: Mapping[str, JsonValue], history: Sequence[Transition], call: Call) -> frozenset[str]:

@@ -250,8 +250,8 @@ def _nested(record: dict[str, Any]) -> dict[str, Any]:
 
 def write_learned_from(run: Path, tasks: Iterable[str]) -> None:
     """Keep the ids of all tasks that may be drawn; what an earlier leg kept stays."""
-    known = (read_learned_from(run) or frozenset()) | frozenset(tasks)
-    write_atomically(run / _LEARNED_FROM, json.dumps(sorted(known)).encode("ascii"))
+    ids = (read_learned_from(run) or frozenset()) | frozenset(tasks)
+    write_atomically(run / _LEARNED_FROM, json.dumps(sorted(ids)).encode("ascii"))
 
 
 def read_learned_from(run: Path) -> frozenset[str] | None:

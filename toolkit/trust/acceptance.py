@@ -201,14 +201,14 @@ class Gate:
 
     def may_answer(self, tool: str, *, training: bool) -> bool:
         """Return whether the model may answer calls of a tool."""
-        known = self.tools.get(tool)
-        verdict = known.verdict if known is not None else WATCH
+        measured = self.tools.get(tool)
+        verdict = measured.verdict if measured is not None else WATCH
         return verdict == TRUST or (verdict == WATCH and not training)
 
     def why_not(self, tool: str) -> str:
         """Return the reason as a sentence."""
-        known = self.tools.get(tool)
-        return known.why if known is not None else "it was never tried on this tool"
+        measured = self.tools.get(tool)
+        return measured.why if measured is not None else "it was never tried on this tool"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

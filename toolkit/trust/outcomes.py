@@ -186,11 +186,13 @@ def passed_by_all(outcomes: Sequence[TaskOutcome], k: int) -> Share | None:
 
 def _mean(outcomes: Sequence[TaskOutcome], k: int, figure: Callable[[int, int, int], float]) -> Share | None:
     """Average a figure of (k, tries, successes) over tasks; worst and best include left-out tasks."""
-    held = [outcome for outcome in outcomes if outcome.decided >= k]
-    if not held:
+    counted = [outcome for outcome in outcomes if outcome.decided >= k]
+    if not counted:
         return None
-    looks = max(1, min(task.decided for task in held) // k)
-    mean, low, high = share_interval([figure(k, task.decided, task.success) for task in held], episodes=looks)
+    looks = max(1, min(task.decided for task in counted) // k)
+    mean, low, high = share_interval(
+        [figure(k, task.decided, task.success) for task in counted], episodes=looks
+    )
     whole = [task for task in outcomes if task.episodes >= k]
     worst = [figure(k, task.episodes, task.success) for task in whole]
     best = [figure(k, task.episodes, task.success + task.inconclusive) for task in whole]
@@ -198,8 +200,8 @@ def _mean(outcomes: Sequence[TaskOutcome], k: int, figure: Callable[[int, int, i
         mean,
         low,
         high,
-        len(held),
-        len(outcomes) - len(held),
+        len(counted),
+        len(outcomes) - len(counted),
         worst=sum(worst) / len(whole),
         best=sum(best) / len(whole),
     )

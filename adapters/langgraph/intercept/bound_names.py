@@ -175,7 +175,7 @@ def hook_marked(marked: object) -> None:
     function = under(marked)
     if not isinstance(function, types.FunctionType) or of_framework(function) or of_python(function):
         return
-    if PROCESS.held or current.get() is not None:
+    if PROCESS.open_dreams or current.get() is not None:
         with contextlib.suppress(NotHookable):
             hook(marked, function.__name__)  # type: ignore[arg-type]
 

@@ -135,7 +135,7 @@ def uninstall() -> None:
         RuntimeError: a session is open, or about to be.
     """
     global _PATCHES
-    if PROCESS.sessions or PROCESS.held:
+    if PROCESS.sessions or PROCESS.open_dreams:
         raise RuntimeError("the gate cannot be taken out while a session is open or a dream begins")
     unhook_all()
     HOLDINGS.clear()

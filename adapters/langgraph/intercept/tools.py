@@ -156,7 +156,7 @@ def check_arguments(tool: BaseTool, call: Call, session: Session) -> None:
         return
     if problem is not None:
         session.count("bad_arguments")
-        session.held(tool.name, call.call_id)
+        session.record_intercepted(tool.name, call.call_id)
         where = ".".join(str(part) for part in problem.absolute_path)
         raise ToolException(f"Invalid arguments for {tool.name}: {where or 'arguments'}: {problem.message}")
 
@@ -243,7 +243,7 @@ def _framed(patches: PatchSet, tool: BaseTool, kwargs: dict[str, Any]) -> Iterat
     finally:
         if not around.reached and (session := current.get()) is not None:
             # a call that ended before its leaf (bad arguments) ran nothing, whatever a node answers for it
-            session.held(tool.name, around.call_id)
+            session.record_intercepted(tool.name, around.call_id)
         frame.reset(token)
 
 

@@ -209,9 +209,9 @@ class _Environment(RunHook):
             if entry.episode.startswith(EPISODE):
                 legs.add(entry.episode)
                 self._result.before += 1
-                self._frontier.told(entry.call, seen)
+                self._frontier.record_answer(entry.call, seen)
             elif not failed(seen):
-                self._frontier.found(entry.call, seen)
+                self._frontier.record_ids(entry.call, seen)
         return len(legs) + 1
 
     def after_call(self, entry: Transition) -> None:
@@ -225,7 +225,7 @@ class _Environment(RunHook):
         if entry.answer.source is Source.REAL:
             self._request.store.put([entry])
         self._result.failures += entry.answer.error is not None
-        self._frontier.told(entry.call, observation(entry.answer))
+        self._frontier.record_answer(entry.call, observation(entry.answer))
         self._events.emit(
             "call",
             episode=self._episode,

@@ -86,7 +86,7 @@ def chained_experience(
         threshold=settings.simulate.min_confidence,
         specs=specs,
         rules=rules,
-        kept=kept_programs(store, settings),
+        program_store=kept_programs(store, settings),
     )
 
 

@@ -323,7 +323,7 @@ def gate_slips(
     """Names in the gate of no tool and no kind of finding, neither known before nor met in the run."""
     tools = [*facts.specs(), *(tool.name for tool in (summary.tools if summary else ()))]
     met = (group.kind for group in (summary.findings if summary else ()))
-    kinds = [*detectors.known, FAILED, DISAGREE, CRITICAL, *met]
+    kinds = [*detectors.by_name, FAILED, DISAGREE, CRITICAL, *met]
     return unmatched(gate, dict.fromkeys(tools), dict.fromkeys(kinds))
 
 

@@ -291,7 +291,7 @@ class _Run:
             must_reset=self._stage is not Stage.SHADOW,
             label=f"s2r-{self._directory.manifest.run}:{name}",
         )
-        with aside.held(open_rollouts(request, events=self._events, stop=self._stop)) as rollouts:
+        with aside.keep_open(open_rollouts(request, events=self._events, stop=self._stop)) as rollouts:
             seed = step_seed(request.settings.train.seed, 0, 1)
             return aside.run(rollouts.collect(tasks, n, step=0, seed=seed))
 

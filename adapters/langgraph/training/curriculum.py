@@ -71,7 +71,7 @@ def curriculum_of(
             held_out=held_out,
             given=tasks,
             recorded=environments.recorded,
-            known=environments.values,
+            known_values=environments.values,
             embedder=embedder,
         ),
         judged=lambda task: _judged(task, settings, judges),

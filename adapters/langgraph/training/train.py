@@ -148,7 +148,7 @@ def _trained(request: TrainRequest, others: "Others", events: EventSink, stop: S
         )
         asks = bool(request.settings.policy.urls)
         watching = servers_watched(request.settings, request.mode, chat=collector.chat, policy=asks)
-        watch = stack.enter_context(parts.aside.held(watching))
+        watch = stack.enter_context(parts.aside.keep_open(watching))
         write_learned_from(directory.path, (task.id for task in learn))
         goes_on(directory, planned=wanted.steps)
         with collector.aside():  # the trainer writes while episodes are guarded
@@ -246,7 +246,7 @@ class _Parts:
             trains=dreams,
         )
         return self._stack.enter_context(
-            self.aside.held(open_rollouts(part, events=self._events, stop=self._stop))
+            self.aside.keep_open(open_rollouts(part, events=self._events, stop=self._stop))
         )
 
 

@@ -77,23 +77,23 @@ def build(out: Path, plan: ExperiencePlan | None = None, *, tell: Tell | None = 
     drawn = chance.sample(TRAIN_SEEDS, plan.environments + plan.tried)
     with threads(1):
         began = time.process_time()
-        known = lessons_of(drawn[: plan.environments], reasons=plan.reasons)
+        lessons = lessons_of(drawn[: plan.environments], reasons=plan.reasons)
         mined_s = time.process_time() - began
-        say(f"{len(known.lessons)} lessons in {plan.environments} worlds, {mined_s:.0f} CPU s")
-        tokenizer = build_word_tokenizer(known.vocabulary.words())
+        say(f"{len(lessons.lessons)} lessons in {plan.environments} worlds, {mined_s:.0f} CPU s")
+        tokenizer = build_word_tokenizer(lessons.vocabulary.words())
         model = new_model(tokenizer, seed=plan.seed, shape=plan.shape)
         report = reported(say, every=100)
-        teach(model, tokenizer, known.lessons, course=plan.course, seed=plan.seed, tell=report)
+        teach(model, tokenizer, lessons.lessons, course=plan.course, seed=plan.seed, tell=report)
         save_model(model, tokenizer, out)
         taught_s = time.process_time() - began - mined_s
-        learned, facts = _tried(out, known, drawn, plan, say)
+        learned, facts = _tried(out, lessons, drawn, plan, say)
     facts |= {
         "seed": plan.seed,
         "parameters": model.num_parameters(),
-        "lessons": len(known.lessons),
+        "lessons": len(lessons.lessons),
         "reasons": plan.reasons,
         "worlds": plan.environments,
-        "refusals": sum(len(tool.refusals) for tool in known.vocabulary.tools.values()),
+        "refusals": sum(len(tool.refusals) for tool in lessons.vocabulary.tools.values()),
         "cpu_s": {"mined": round(mined_s, 1), "taught": round(taught_s, 1)},
         "course": asdict(plan.course),
         "shape": asdict(plan.shape),
@@ -107,11 +107,11 @@ def lessons_of(environments: Sequence[int], *, reasons: bool = True) -> Taught:
     """Record these worlds, mine them, and tell every call as a lesson, with its reason or without."""
     episodes = recordings(row for episode in recorded(environments) for row in episode)
     model = learn(episodes, {}, measured=False).model
-    known = taught(list(met(model, [seen_calls(episode, model.parameters) for episode in episodes])))
+    lessons = taught(list(met(model, [seen_calls(episode, model.parameters) for episode in episodes])))
     if reasons:
-        return known
-    bare = (replace(lesson, label=replace(lesson.label, why=())) for lesson in known.lessons)
-    return replace(known, lessons=tuple(bare))
+        return lessons
+    bare = (replace(lesson, label=replace(lesson.label, why=())) for lesson in lessons.lessons)
+    return replace(lessons, lessons=tuple(bare))
 
 
 def mined(environments: Sequence[int], crawled: Sequence[int] = ()) -> Programs:
@@ -122,7 +122,7 @@ def mined(environments: Sequence[int], crawled: Sequence[int] = ()) -> Programs:
 
 
 def _tried(
-    out: Path, known: Taught, drawn: Sequence[int], plan: ExperiencePlan, say: Tell
+    out: Path, lessons: Taught, drawn: Sequence[int], plan: ExperiencePlan, say: Tell
 ) -> tuple[LearnedCheckpoint, dict[str, Any]]:
     """Calibrate on train worlds that no lesson came from, then measure on held-out ones.
 
@@ -130,7 +130,7 @@ def _tried(
     """
     from dreamgym_kit.adapters.models.local import open_local
 
-    learned, environments = LearnedCheckpoint(known.vocabulary), drawn[plan.environments :]
+    learned, environments = LearnedCheckpoint(lessons.vocabulary), drawn[plan.environments :]
     chosen = random.Random(f"held out {plan.seed}").sample(HELD_OUT_SEEDS, plan.held_out)  # noqa: S311
     programs = mined(drawn[: plan.buffer], [*environments, *chosen])
     with closing(open_local(out)) as endpoint:

@@ -224,15 +224,16 @@ Support = Callable[[str, LearnedDecision], float]
 
 
 def answers_of(call: Tried, support: Support) -> Mapping[str, tuple[bool, bool]]:
-    """Who answers a call, by name: whether it answers at all, and whether that is exact."""
+    """Return, by answer source, whether it answers a call and whether the answer is exact."""
     mined = call.mined
     rules = (mined.confidence if mined is not None else 0.0, call.mined_exact)
     model = (support(call.step.tool, call.made) if call.made is not None else 0.0, call.made_exact)
-    known = mined is not None and "|" not in mined.kind  # rows and views, and no outcome of recorded calls
+    # rows and views, and no outcome of recorded calls
+    from_rows = mined is not None and "|" not in mined.kind
     uncertain = rules[0] < THRESHOLD or (call.step.writes and rules[0] < SURE)
     answers = {
         "composed": rules,
-        "nano": rules if known and not call.step.writes else model,
+        "nano": rules if from_rows and not call.step.writes else model,
         "layered": max(rules, model, key=lambda pair: pair[0]) if uncertain else rules,
     }
     return {arm: (sure >= THRESHOLD, exact) for arm, (sure, exact) in answers.items()}

@@ -51,7 +51,7 @@ def test_fact_of_one_run_answers_the_same_call_in_another(tmp_path: Path) -> Non
     assert first.accept(SHOP, get("O1"), imagined(ORDER)) == []
     answer = second.find(SHOP, get("O1"))
     assert (answer.content, answer.source, answer.confidence) == (ORDER, Source.IMAGINED, 0.0)
-    assert second.known(SHOP) == [{"tool": "get_order", "args": {"order_id": "O1"}, "answer": ORDER}]
+    assert second.all_facts(SHOP) == [{"tool": "get_order", "args": {"order_id": "O1"}, "answer": ORDER}]
     assert second.find(Environment("shop", 4), get("O1")) is None
     fact = second.book(SHOP).base()[0]
     assert (fact.model, fact.prompt, fact.date) == ("m", "1", "2026-11-28")
@@ -76,7 +76,7 @@ def test_an_id_names_one_thing_and_a_refused_answer_is_not_kept(tmp_path: Path) 
     problems = facts.accept(SHOP, Call("get_order", {"order_id": "O1", "all": True}), other)
     assert problems
     assert "41" in problems[0]
-    assert len(facts_in(tmp_path).known(SHOP)) == 1
+    assert len(facts_in(tmp_path).all_facts(SHOP)) == 1
 
 
 def test_seeding_keeps_all_or_none(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_recordings_replace_imagined_facts_and_name_what_they_contradict(tmp_pat
     later = facts_in(tmp_path, recorded=[real])
     assert later.find(SHOP, get("O1")) is None
     assert later.find(SHOP, get("O2")) is not None
-    assert [row["answer"]["total"] for row in later.known(SHOP)] == [44, 9]
+    assert [row["answer"]["total"] for row in later.all_facts(SHOP)] == [44, 9]
     assert "total': 40" in later.book(SHOP).replaced[0].call
     other = imagined({"orders": [{**ORDER, "total": 1}]})
     assert later.accept(SHOP, Call("get_order", {"order_id": "O1", "all": True}), other)
@@ -117,7 +117,7 @@ def test_recordings_replace_imagined_facts_and_name_what_they_contradict(tmp_pat
 def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     facts_path(tmp_path, SHOP).write_text("{")
     with pytest.raises(UserError, match="environments reset"):
-        facts_in(tmp_path).known(SHOP)
+        facts_in(tmp_path).all_facts(SHOP)
 
 
 def test_partial_line_of_a_killed_process_is_dropped_and_overwritten(tmp_path: Path) -> None:
@@ -127,11 +127,11 @@ def test_partial_line_of_a_killed_process_is_dropped_and_overwritten(tmp_path: P
     facts_in(tmp_path).seed(SHOP, "task", [(get(f"O{n}"), imagined({"order_id": f"O{n}"})) for n in (2, 3)])
     path.write_bytes(path.read_bytes()[:-9])  # in the middle of the seeding
     later = facts_in(tmp_path)
-    assert len(later.known(SHOP)) == 1
+    assert len(later.all_facts(SHOP)) == 1
     assert not later.is_seeded(SHOP, "task")
     assert path.read_bytes().startswith(whole)
     assert later.accept(SHOP, get("O4"), imagined({"order_id": "O4"})) == []
-    assert [row["args"]["order_id"] for row in facts_in(tmp_path).known(SHOP)] == ["O1", "O4"]
+    assert [row["args"]["order_id"] for row in facts_in(tmp_path).all_facts(SHOP)] == ["O1", "O4"]
 
 
 def test_two_runs_see_each_other_and_a_file_that_is_replaced_between(tmp_path: Path) -> None:
@@ -143,8 +143,8 @@ def test_two_runs_see_each_other_and_a_file_that_is_replaced_between(tmp_path: P
             changed = {**SPECS, "get_order": replace(GET, answer_schema={"type": "object"})}
             third = facts_in(tmp_path, changed)
             assert third.accept(SHOP, get("O9"), imagined({"order_id": "O9"})) == []
-            assert [row["args"]["order_id"] for row in third.known(SHOP)] == ["O9"]
-    assert first.known(SHOP) == second.known(SHOP)
+            assert [row["args"]["order_id"] for row in third.all_facts(SHOP)] == ["O9"]
+    assert first.all_facts(SHOP) == second.all_facts(SHOP)
     wrong = imagined({"orders": [{"order_id": "O4", "n": 7}]})
     assert second.accept(SHOP, Call("get_order", {"order_id": "O4", "all": True}), wrong)
 
@@ -183,7 +183,7 @@ def test_cost_of_an_answer_does_not_grow_with_the_facts(tmp_path: Path) -> None:
     assert related == 150  # itself alone
     heads = 2 * 150 * 200
     assert sum(file.moved for file in files) < 3 * path.stat().st_size + heads
-    assert len(facts_in(tmp_path).known(SHOP)) == 150
+    assert len(facts_in(tmp_path).all_facts(SHOP)) == 150
 
 
 _OTHER = """\

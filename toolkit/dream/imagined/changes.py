@@ -76,8 +76,8 @@ def after_changes(base: Answer, call: Call, changes: Sequence[EntityChange]) -> 
         else:
             content, applied = _updated(content, change)
             if not applied and isinstance(content, Mapping) and _asks_only_for(call, change):
-                known = {name: value for name, value in change.fields.items() if name in content}
-                content, applied = {**content, **known}, bool(known)  # its ID stands in the call alone
+                fields = {name: value for name, value in change.fields.items() if name in content}
+                content, applied = {**content, **fields}, bool(fields)  # its ID stands in the call alone
             if not applied and change.entity.casefold() in names_in(dict(call.args)):
                 raise UnclearChange
     if content != base.content and base.artifact is not None:
@@ -144,8 +144,8 @@ def _updated(value: JsonValue, change: EntityChange) -> tuple[JsonValue, bool]:
             inner[name], changed = _updated(item, change)
             applied = applied or changed
         if _is(inner, change.entity):
-            known = {name: new for name, new in change.fields.items() if name in inner}
-            return {**inner, **known}, applied or bool(known)
+            fields = {name: new for name, new in change.fields.items() if name in inner}
+            return {**inner, **fields}, applied or bool(fields)
         return inner, applied
     if isinstance(value, (list, tuple)):
         pairs = [_updated(item, change) for item in value]
@@ -217,7 +217,7 @@ def _longer(rows: Sequence[JsonValue], call: Call, change: EntityChange) -> list
     if not _alike(keys, change.fields):
         return list(rows)
     for name, given in call.args.items():
-        if given is None or any(_same(given, known) for known in change.fields.values()):
+        if given is None or any(_same(given, value) for value in change.fields.values()):
             continue
         if name in change.fields:
             return list(rows)  # the call filters for other entities
@@ -232,14 +232,14 @@ def _alike(keys: Sequence[str], fields: Mapping[str, JsonValue]) -> bool:
     return len(set(keys) & set(fields)) * 2 > len(keys)
 
 
-def scope_of_write(text: str, call: Call, spec: ToolSpec, known: KnownFacts) -> Scope:
+def scope_of_write(text: str, call: Call, spec: ToolSpec, facts: KnownFacts) -> Scope:
     """Return what a drafted program can see of a call: its arguments, and what is known of things they name.
 
     Args:
         text: the program's rules file.
         call: the call of a write.
         spec: its tool; its arguments' defaults count.
-        known: what facts and the episode's calls show.
+        facts: what facts and the episode's calls show.
     """
     args = {**Parameters(spec.args_schema).defaults, **call.args}
     scope = Scope({f"args.{name}": value for name, value in args.items()})
@@ -247,15 +247,15 @@ def scope_of_write(text: str, call: Call, spec: ToolSpec, known: KnownFacts) -> 
         if not isinstance(key := args.get(name), (str, int)) or isinstance(key, bool) or prefix in scope.rows:
             continue
         scope.rows[prefix] = (prefix.partition("<")[0], key)
-        things = [thing for thing in (*known.fields, *known.removed) if thing[1] == str(key)]
+        things = [thing for thing in (*facts.fields, *facts.removed) if thing[1] == str(key)]
         own = (kind_of(name, call.tool), str(key))
         thing = own if own in things else things[0] if len(set(things)) == 1 else None
         if thing is None:
             scope.unseen = (*scope.unseen, prefix)
             continue
-        scope[f"{prefix}?"] = thing not in known.removed
-        if thing not in known.removed:
-            scope.update({f"{prefix}.{field}": value for field, value in known.fields[thing].items()})
+        scope[f"{prefix}?"] = thing not in facts.removed
+        if thing not in facts.removed:
+            scope.update({f"{prefix}.{field}": value for field, value in facts.fields[thing].items()})
     return scope
 
 
@@ -316,6 +316,6 @@ def _values(fields: Mapping[str, Program], prefix: str, scope: Scope) -> dict[st
         value = form(scope.child({"old": scope.get(f"{prefix}.{name}", UNKNOWN)}))
         if value is not UNKNOWN:
             values[name] = value
-        elif not isinstance(form, Get) or not all(one.startswith("args.") for one in form.names):
+        elif not isinstance(form, Get) or not all(path.startswith("args.") for path in form.names):
             raise UnclearChange  # else an optional argument was left out: the field stays
     return values

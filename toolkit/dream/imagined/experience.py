@@ -178,7 +178,7 @@ class ImaginedExperience:
 
     def _made(self, call: Call, situation: Situation, changes: Sequence[EntityChange]) -> Answer | None:
         """Answer a look-up of a thing that the episode created, in the form of the tool's known answers."""
-        rows = [row for row in self._facts.known(situation.environment) if row["tool"] == call.tool]
+        rows = [row for row in self._facts.all_facts(situation.environment) if row["tool"] == call.tool]
         made = [made_in(changes, call, opened(row.get("answer"))) for row in rows[-1:]]
         if not made or made[0] is None:
             return None
@@ -265,15 +265,15 @@ class ImaginedExperience:
     async def _answered(self, call: Call, situation: Situation, *, after: str) -> Answer:
         """Return the stored fact that answers the call in a state, else ask the model for it."""
         environment = situation.environment
-        known = self._facts.find(environment, call, after)
-        if known is not None:
-            return known
+        stored = self._facts.find(environment, call, after)
+        if stored is not None:
+            return stored
         async with self._turn(self._facts.file(environment), names_in(dict(call.args)) or [""]):
-            known = self._facts.find(environment, call, after)
-            if known is not None:
-                return known
+            stored = self._facts.find(environment, call, after)
+            if stored is not None:
+                return stored
             try:
-                return await self._asked(call, situation, after)
+                return await self._ask_model(call, situation, after)
             except EndpointError as error:
                 return abstention(f"the dream's model gave no answer: {error}")
             except UnusableReply as error:
@@ -281,7 +281,7 @@ class ImaginedExperience:
                     situation.account.count("unusable_decisions")
                 return abstention(f"the model's answer could not be used: {error.shown}")
 
-    async def _asked(self, call: Call, situation: Situation, after: str) -> Answer:
+    async def _ask_model(self, call: Call, situation: Situation, after: str) -> Answer:
         environment, spec = situation.environment, situation.tool
         form = self._schemas(call, situation)
         program = await self._program(situation) if spec.effect.changes_environment else None
@@ -332,19 +332,19 @@ class ImaginedExperience:
                 if tool not in self._programs:
                     draft = await self._drafted(situation)
                     self._programs[tool] = draft.against(self._recorded(tool)) if draft.file else draft
-        found = self._programs.get(tool)
-        return found if found is not None and found.file else None
+        program = self._programs.get(tool)
+        return program if program is not None and program.file else None
 
     async def _drafted(self, situation: Situation) -> "ProgramDraft":
         """Return the draft that is kept of a write tool; the first call of any run asks the model for it."""
         from dreamgym_kit.dream.drafting import ProgramDraft, program_draft
 
         spec = situation.tool
-        kept = self._facts.find(DRAFTS, Call(spec.name, {}))
-        if kept is not None:
-            return ProgramDraft.of(spec.name, kept.content)
+        stored = self._facts.find(DRAFTS, Call(spec.name, {}))
+        if stored is not None:
+            return ProgramDraft.of(spec.name, stored.content)
         endpoint = CountedEndpoint(self._endpoint, situation.account, "experience")
-        reads = [one for one in self._shown if not one.effect.changes_environment]
+        reads = [tool for tool in self._shown if not tool.effect.changes_environment]
         shapes = self._facts.shapes(situation.environment)
         try:
             draft = await program_draft(endpoint, spec, reads, shapes, self._sampling)

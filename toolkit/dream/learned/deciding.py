@@ -121,12 +121,12 @@ def _forms(program: ToolProgram, scope: Scope, failure: str | None) -> list[Outc
 
 
 def _check_denial(question: Question, out: JsonValue) -> None:
-    """What the task or its user named is there, as long as nobody was told otherwise."""
-    said = " ".join(str(leaf) for leaf in leaves(out))
+    """Raise `Undecided` if the answer denies a thing that the task or its user named."""
+    answer_text = " ".join(str(leaf) for leaf in leaves(out))
     unseen = {str(question.scope.rows[prefix][1]) for prefix in question.scope.unseen}
     for thing, _ in id_arguments(Call(question.tool, question.args)):
         spoken = any(thing[1] in text for text in question.spoken)
-        if spoken and thing[1] in unseen and thing[1] in said and denies(said, thing):
+        if spoken and thing[1] in unseen and thing[1] in answer_text and denies(answer_text, thing):
             raise Undecided(f"somebody spoke of {thing[1]}: it is there")
 
 

@@ -104,16 +104,16 @@ class LearnedExperience:
             return None
 
     async def words(self, text: str, situation: Situation | None = None) -> Words:
-        """The model's words on a record, asked once.
+        """Return the model's words for a record; equal records are asked once.
 
         Raises:
             EndpointError: no answer came.
         """
         with self._lock:
             self.questions += 1
-            known = self._memo.get(text)
-        if known is not None:
-            return known
+            cached = self._memo.get(text)
+        if cached is not None:
+            return cached
         request = ChatRequest(
             [ChatMessage("user", text)], temperature=0.0, max_tokens=_MAX_WORDS, seed=0, exact=True
         )

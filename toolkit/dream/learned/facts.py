@@ -32,7 +32,7 @@ class CallFacts(NamedTuple):
 
 
 def facts_of(dream: ProgramEpisode, tool: str, args: Mapping[str, JsonValue]) -> CallFacts:
-    """The facts around a call, in a fixed order."""
+    """Return the facts around a call, in a fixed order."""
     scope, state = dream.scope(tool, args), dream.state
     references = {name for of, name in dream.model.collections.arg_refs if of == tool}
     given = {name: value for name, value in args.items() if name not in references and is_scalar(value)}
@@ -44,7 +44,7 @@ def facts_of(dream: ProgramEpisode, tool: str, args: Mapping[str, JsonValue]) ->
     }
     if state.count[tool]:
         facts["again"] = state.count[tool]
-    facts |= {f"heard.{name}": heard for name, heard in scope.seen_earlier.items()}
+    facts |= {f"heard.{name}": value for name, value in scope.seen_earlier.items()}
     for name, value in given.items():
         number = as_number(value)
         sign = "zero" if number == 0 else "below" if (number or 0) < 0 else "above"
@@ -85,10 +85,10 @@ def _compared(given: Mapping[str, JsonValue], scope: Scope) -> Iterator[tuple[st
     ]
     for name, value in given.items():
         number = as_number(value)
-        for of, known in others:
-            other = as_number(known)
+        for of, other_value in others:
+            other = as_number(other_value)
             if number is not None and other is not None:
                 same = "equal" if number == other else "less" if number < other else "more"
                 yield _word(f"{name}~{of}"), same
-            elif isinstance(value, str) and isinstance(known, str) and number is None and other is None:
-                yield _word(f"{name}~{of}"), "same" if value == known else "other"
+            elif isinstance(value, str) and isinstance(other_value, str) and number is None and other is None:
+                yield _word(f"{name}~{of}"), "same" if value == other_value else "other"

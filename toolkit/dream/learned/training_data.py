@@ -126,14 +126,14 @@ def taught(calls: Sequence[Met]) -> Taught:
 
 
 def lesson(call: Met, vocabulary: Vocabulary, trees: Mapping[str, FactTree]) -> DecisionLesson | None:
-    """A call as a lesson; None where its outcome has no word."""
+    """Convert a call to a lesson; None if its outcome has no word."""
     words = vocabulary.tools.get(call.tool)
     outcome = words.outcome(call.form) if words is not None else None
     if words is None or outcome is None:
         return None
-    told = _told(call, words.facts)
-    asked = (name for name in trees[call.tool].path(told) if name in words.facts)
-    why = tuple((name, told.get(name, UNKNOWN)) for name in asked)[:MAX_WHY]
+    fact_words = _fact_words(call, words.facts)
+    tested_facts = (name for name in trees[call.tool].path(fact_words) if name in words.facts)
+    why = tuple((name, fact_words.get(name, UNKNOWN)) for name in tested_facts)[:MAX_WHY]
     record = vocabulary.record(call.tool, call.facts)
     return DecisionLesson(call.tool, record, CallDecision(why, outcome), call.world, call.unseen)
 
@@ -151,10 +151,10 @@ def _of_tool(calls: Sequence[Met]) -> tuple[ToolWords, FactTree]:
     tells = {
         name: _bits([(_word(call, name, words), out) for call, out in some]) for name, words in facts.items()
     }
-    tree = _grown([(_told(call, facts), out) for call, out in some], [*facts], _DEPTH)
-    asked = set(_asked(tree))
-    worth = [name for name in tells if name in asked or tells[name] > _TELLS]
-    best = set(sorted(worth, key=lambda name: (name not in asked, -tells[name], name))[:_MAX_FACTS])
+    tree = _grown([(_fact_words(call, facts), out) for call, out in some], [*facts], _DEPTH)
+    tested_facts = set(_tested_facts(tree))
+    worth = [name for name in tells if name in tested_facts or tells[name] > _TELLS]
+    best = set(sorted(worth, key=lambda name: (name not in tested_facts, -tells[name], name))[:_MAX_FACTS])
     return ToolWords({name: words for name, words in facts.items() if name in best}, refusals), tree
 
 
@@ -213,28 +213,31 @@ def _best_cut(pairs: Sequence[tuple[float, str]], cuts: Sequence[float]) -> floa
 
 
 def _grown(samples: Sequence[tuple[Mapping[str, str], str]], names: Sequence[str], depth: int) -> FactTree:
-    """Ask what tells most of the outcome, then again in each branch."""
+    """Split by the fact that tells most about the outcome, then split each branch."""
     if depth == 0 or len(samples) < _SMALLEST or len({outcome for _, outcome in samples}) == 1:
         return FactTree()
-    bits = {name: _bits([(told.get(name, UNKNOWN), outcome) for told, outcome in samples]) for name in names}
+    bits = {
+        name: _bits([(fact_words.get(name, UNKNOWN), outcome) for fact_words, outcome in samples])
+        for name in names
+    }
     best = max(bits, key=lambda name: (bits[name], -len(name)), default="")
     if not best or bits[best] <= _GAIN:
         return FactTree()
     parts: dict[str, list[tuple[Mapping[str, str], str]]] = defaultdict(list)
-    for told, outcome in samples:
-        parts[told.get(best, UNKNOWN)].append((told, outcome))
+    for fact_words, outcome in samples:
+        parts[fact_words.get(best, UNKNOWN)].append((fact_words, outcome))
     rest = [name for name in names if name != best and bits[name] > 0]
     return FactTree(best, {word: _grown(part, rest, depth - 1) for word, part in parts.items()})
 
 
-def _asked(tree: FactTree) -> Iterator[str]:
+def _tested_facts(tree: FactTree) -> Iterator[str]:
     if tree.fact:
         yield tree.fact
     for branch in tree.branches.values():
-        yield from _asked(branch)
+        yield from _tested_facts(branch)
 
 
-def _told(call: Met, facts: Mapping[str, FactWords]) -> dict[str, str]:
+def _fact_words(call: Met, facts: Mapping[str, FactWords]) -> dict[str, str]:
     return {name: words.word(call.facts[name]) for name, words in facts.items() if name in call.facts}
 
 

@@ -112,11 +112,11 @@ class Vocabulary:
         return tuple(dict.fromkeys([*MARKS, *self._spoken()]))
 
     def _spoken(self) -> Iterator[str]:
-        for tool, known in sorted(self.tools.items()):
+        for tool, tool_words in sorted(self.tools.items()):
             yield tool
-            for name, words in known.facts.items():
+            for name, words in tool_words.facts.items():
                 yield from (name, *words.words())
-            yield from (OK, *(f"refused_{place}" for place in range(1, len(known.refusals) + 1)))
+            yield from (OK, *(f"refused_{place}" for place in range(1, len(tool_words.refusals) + 1)))
 
 
 class UnreadableDecision(ValueError):
@@ -182,15 +182,15 @@ def step_word(cuts: tuple[float, ...], place: int) -> str:
 
 
 def learned_to_json(learned: LearnedCheckpoint) -> dict[str, JsonValue]:
-    """As `read_learned` reads it."""
-    known = learned.calibration
+    """Convert a checkpoint to the JSON that `read_learned` reads."""
+    calibration = learned.calibration
     return {
         "form": FORM,
         **learned.facts,
         "calibration": {
-            "tools": [[tool, basis, *counts] for (tool, basis), counts in sorted(known.tools.items())],
-            "edges": known.edges,
-            "shares": known.shares,
+            "tools": [[tool, basis, *counts] for (tool, basis), counts in sorted(calibration.tools.items())],
+            "edges": calibration.edges,
+            "shares": calibration.shares,
         },
         "vocabulary": msgspec.to_builtins(learned.vocabulary.tools),
     }
@@ -221,11 +221,11 @@ def read_learned(folder: Path) -> LearnedCheckpoint:
             )
         raise UserError(f"{file}: form {form!r} is not {FORM}, which this version reads; teach it anew")
     try:
-        known = msgspec.convert(data["calibration"], _CalibrationRecord)
+        record = msgspec.convert(data["calibration"], _CalibrationRecord)
         calibration = Calibrator(
-            {(tool, basis): (right, tried) for tool, basis, right, tried in known.tools},
-            known.edges,
-            known.shares,
+            {(tool, basis): (right, tried) for tool, basis, right, tried in record.tools},
+            record.edges,
+            record.shares,
         )
         vocabulary = Vocabulary(msgspec.convert(data["vocabulary"], dict[str, ToolWords]))
     except (KeyError, msgspec.ValidationError) as error:

@@ -51,14 +51,14 @@ class SeenFacts:
 
     def _take(self, content: JsonValue, *, writes: bool) -> Iterator[dict[str, JsonValue]]:
         for key, fields in _records(_opened(content)):
-            known = self.records.setdefault(key, {})
+            shown_fields = self.records.setdefault(key, {})
             for name, value in fields.items():
                 change, after = {"entity": key[1], "field": name}, {"after": _short(value)}
-                if name in known and not _same(known[name], value):
-                    yield {**change, "before": _short(known[name]), **after}
-                elif name not in known and writes:
+                if name in shown_fields and not _same(shown_fields[name], value):
+                    yield {**change, "before": _short(shown_fields[name]), **after}
+                elif name not in shown_fields and writes:
                     yield change | after
-            known.update(fields)
+            shown_fields.update(fields)
 
 
 def _claimed(change: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
@@ -130,21 +130,21 @@ def steps_of(episode: Episode) -> dict[str, JsonValue]:
 def _body(episode: Episode) -> Iterator[dict[str, JsonValue]]:
     """Yield the steps in order; an agent's message precedes the calls that it requested."""
     seen = SeenFacts()
-    held = {step.call.call_id for step in episode.transitions if step.call.call_id is not None}
+    intercepted = {step.call.call_id for step in episode.transitions if step.call.call_id is not None}
     for item in telling(episode):
         if isinstance(item, Transition):
             yield call_step(item, episode, seen)
         elif isinstance(item, UserTurn):
             yield _interrupt(item)
         else:
-            yield from _message_step(item, held)
+            yield from _message_step(item, intercepted)
 
 
-def _message_step(utterance: Utterance, held: Set[str]) -> Iterator[dict[str, JsonValue]]:
+def _message_step(utterance: Utterance, intercepted: Set[str]) -> Iterator[dict[str, JsonValue]]:
     """Yield a message as a step; a tool message only if its call was not intercepted."""
     message = utterance.message
     role = str(message.get("role"))
-    if role == "tool" and message.get("tool_call_id") in held:
+    if role == "tool" and message.get("tool_call_id") in intercepted:
         return
     text = text_of(message.get("content")).strip()
     if text or role == "tool":
