@@ -43,7 +43,7 @@ class ChainedExperience:
         threshold: 0..1, the confidence below which the dream does not answer.
         specs: the agent's tools: the defaults of their arguments.
         rules: programs that a person wrote, by tool.
-        program_store: where mined programs are program_store from run to run; None: they are mined anew.
+        program_store: where mined programs are stored between runs; None: they are mined anew.
     """
 
     waits = False
