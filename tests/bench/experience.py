@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from strict_shop_double import READS, probed, recordings_of
 
@@ -30,10 +31,9 @@ from dreamgym_kit.recipes.desk.cases import HELD_OUT_SEEDS, TRAIN_SEEDS
 from dreamgym_kit.recipes.nano.build import Schedule
 from dreamgym_kit.recipes.nano.experience.build import WEIGHTS, mined
 from dreamgym_kit.recipes.nano.experience.environments import (
-    Count,
     ask_held_out,
-    counted,
     expected_error,
+    figures_of,
     recording,
 )
 
@@ -41,8 +41,8 @@ BUFFER, WORLDS = 60, 40
 SHOP_WORLDS, SHOP_TRIED, SHOP_HELD_OUT, SHOP_STEPS = 60, 15, 30, 300
 ARMS = ("composed", "nano", "layered")
 
-Counts = Mapping[str, Mapping[str, Count]]
-_KEPT: dict[str, Counts] = {}
+Shares = Mapping[str, Mapping[str, Any]]  # by arm and kind: calls, share exact, share exact of the answered
+_SHARES: dict[str, Shares] = {}
 
 
 def measure(seed: int) -> list[tuple[str, float, str]]:
@@ -67,8 +67,8 @@ def desk(seed: int, *, buffer: int, worlds: int) -> list[tuple[str, float, str]]
         for suffix, unseen in (("", False), ("_unseen", True)):
             found = ask_held_out(model, programs, held_out, unseen=unseen)
             every += found
-            _KEPT[f"desk{suffix}"] = counted(found, model.support)
-            figures += _figures(_KEPT[f"desk{suffix}"], suffix)
+            _SHARES[f"desk{suffix}"] = figures_of(found, model.support)
+            figures += _figures(_SHARES[f"desk{suffix}"], suffix)
     return [
         *figures,
         ("ece", expected_error(every, model.support), "share"),
@@ -102,8 +102,8 @@ def shop(seed: int) -> list[tuple[str, float, str]]:
             learned = LearnedCheckpoint(lessons.vocabulary, calibration)
             model = LearnedExperience(endpoint, learned, programs=ProgramTracker(lambda _: (), {}))
             found = _asked_in_shop(model, programs, held_out)
-    _KEPT["shop"] = counted(found, model.support)
-    return [(f"shop_{name}", value, unit) for name, value, unit in _figures(_KEPT["shop"], "")] + [
+    _SHARES["shop"] = figures_of(found, model.support)
+    return [(f"shop_{name}", value, unit) for name, value, unit in _figures(_SHARES["shop"], "")] + [
         ("shop_ece", expected_error(found, model.support), "share")
     ]
 
@@ -127,27 +127,27 @@ def _asked_in_shop(model: LearnedExperience, programs: Programs, worlds: Sequenc
     return asyncio.run(tried(model, programs, calls))
 
 
-def _figures(counts: Counts, suffix: str) -> list[tuple[str, float, str]]:
+def _figures(shares: Shares, suffix: str) -> list[tuple[str, float, str]]:
     figures = []
     for arm in ARMS:
-        figures.append((f"exact_{arm}{suffix}", counts[arm]["all"].share, "of calls"))
-        figures.append((f"exact_{arm}_writes{suffix}", counts[arm]["writes"].share, "of writes"))
-        figures.append((f"right_{arm}{suffix}", counts[arm]["all"].right, "of answered calls"))
+        figures.append((f"exact_{arm}{suffix}", shares[arm]["all"][1], "of calls"))
+        figures.append((f"exact_{arm}_writes{suffix}", shares[arm]["writes"][1], "of writes"))
+        figures.append((f"right_{arm}{suffix}", shares[arm]["all"][2], "of answered calls"))
     return figures
 
 
 def table() -> str:
     """Tool by tool: exactly answered of all calls, in brackets of the answered ones."""
     parts = []
-    for name, counts in _KEPT.items():
+    for name, shares in _SHARES.items():
         head = f"{name}:\n\n| calls | {' | '.join(ARMS)} |\n| --- |{' --- |' * len(ARMS)}\n"
         kinds = ["all", "reads", "writes", "refused"]
-        kinds += sorted(kind for kind in counts["nano"] if kind not in kinds)
-        parts.append(head + "".join(_line(kind, counts) for kind in kinds))
+        kinds += sorted(kind for kind in shares["nano"] if kind not in kinds)
+        parts.append(head + "".join(_line(kind, shares) for kind in kinds))
     return "\n".join(parts)
 
 
-def _line(kind: str, counts: Counts) -> str:
-    cells = [counts[arm].get(kind, Count()) for arm in ARMS]
-    shown = " | ".join(f"{one.share:.3f} ({one.right:.3f})" for one in cells)
-    return f"| {kind} ({cells[0].calls}) | {shown} |\n"
+def _line(kind: str, shares: Shares) -> str:
+    cells = [shares[arm].get(kind, [0, 0.0, 1.0]) for arm in ARMS]
+    shown = " | ".join(f"{share:.3f} ({right:.3f})" for _, share, right in cells)
+    return f"| {kind} ({cells[0][0]}) | {shown} |\n"

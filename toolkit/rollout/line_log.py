@@ -34,6 +34,7 @@ class LineLog(Closing):
     def __init__(self, path: Path) -> None:
         self.path = path
         self.failed: RunDirectoryError | None = None
+        self.closed = False
         self.descriptor = open_plain(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         self.size = os.fstat(self.descriptor).st_size
 
@@ -87,14 +88,10 @@ class LineLog(Closing):
             raise refused(self.path, "cannot be written", error) from error
         self.size = size
 
-    @property
-    def closed(self) -> bool:
-        """Whether the file is closed."""
-        return self.descriptor < 0
-
     def close(self) -> None:
         """Close the file; safe to call twice."""
         if not self.closed:
+            self.closed = True
             os.close(self.descriptor)
             self.descriptor = -1
 
