@@ -169,24 +169,6 @@ def simulated(graph: str, settings: str = "") -> Episode:
     return episode
 
 
-DATABASE = """
-    import sqlite3
-    def refund(order):
-        with sqlite3.connect(PLACE) as database:
-            (answer,) = database.execute("SELECT upper(?)", [order]).fetchone()
-        return answer
-    def node(state): return {"messages": [HumanMessage(refund("o1"))]}
-    graph = one_node(node)
-"""
-
-
-@each_row(("place", "asked"), [('":memory:"', []), ('"shop.db"', ["refund"])])
-def test_a_database_in_memory_is_no_effect(project: Any, place: str, asked: list[str]) -> None:
-    episode = simulated(written(project, DATABASE.replace("PLACE", place), "acts"))
-    assert (episode.stop, [entry.call.tool for entry in episode.transitions]) == ("finished", asked)
-    assert ("O1" in str(episode.messages[-1])) is not bool(asked)
-
-
 @each_row("source", SHAPES.values(), ids=SHAPES)
 def test_what_acts_is_intercepted(project: Any, source: str) -> None:
     episode = simulated(written(project, source, "acts"))

@@ -12,7 +12,6 @@ import inspect
 import io
 import os
 import re
-import sqlite3
 import sys
 import types
 from collections.abc import Iterator, Sequence
@@ -228,19 +227,10 @@ def _names_used(function: types.FunctionType) -> Iterator[Any]:
             after = instructions[place + 1 : place + 60]  # of one import, or one chain of attributes
             if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
                 value = function.__globals__.get(instruction.argval, vars(builtins).get(instruction.argval))
-                value = _attribute_of(value, after)
-                if value is not sqlite3.connect or not _in_memory(after):
-                    yield value
+                yield _attribute_of(value, after)
             elif instruction.opname == "IMPORT_NAME":
                 yield from _imported(str(instruction.argval), after)
     yield from closure_of(function)
-
-
-def _in_memory(following: Sequence[dis.Instruction]) -> bool:
-    """Whether `sqlite3.connect`, just loaded, is called for a database that lives in the process alone."""
-    between = ("LOAD_ATTR", "LOAD_METHOD", "CACHE", "PUSH_NULL", "PRECALL")
-    steps = [(step.opname, step.argval) for step in following if step.opname not in between]
-    return steps[:2] == [("LOAD_CONST", ":memory:"), ("CALL", 1)]
 
 
 def _imported(name: str, following: Sequence[dis.Instruction]) -> Iterator[Any]:
