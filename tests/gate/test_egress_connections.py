@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import posix
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -130,6 +131,21 @@ def from_a_file(client: socket.socket) -> None:
         os.sendfile(client.fileno(), file.fileno(), 0, 1)
 
 
+def from_a_named_file(client: socket.socket) -> None:
+    with Path(__file__).open("rb") as file:
+        os.sendfile(in_fd=file.fileno(), out_fd=client.fileno(), offset=0, count=1)
+
+
+def from_a_pipe(client: socket.socket) -> None:
+    reading, writing = os.pipe()
+    try:
+        os.write(writing, b"x")
+        os.splice(reading, client.fileno(), 1)
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
 SENDS: dict[str, Callable[[socket.socket], object]] = {
     "send": lambda client: client.send(b"x"),
     "sendall": lambda client: client.sendall(b"x"),
@@ -137,7 +153,10 @@ SENDS: dict[str, Callable[[socket.socket], object]] = {
     "file": to_a_file,
     "os.write": lambda client: os.write(client.fileno(), b"x"),
     "os.fdopen": by_descriptor,
+    "posix.write": lambda client: posix.write(client.fileno(), b"x"),
     "os.sendfile": from_a_file,
+    "os.sendfile by name": from_a_named_file,
+    "os.splice": from_a_pipe,
 }
 
 

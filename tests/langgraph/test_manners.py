@@ -1,6 +1,7 @@
 """A process that dreamt is the caller's again; a refusal that nobody waits for ends its episode."""
 
 import asyncio
+import gc
 import sys
 import threading
 from textwrap import dedent
@@ -146,6 +147,30 @@ LEAVES = """
     MODEL = ScriptedModelDouble(turns=["done"])
     graph = StateGraph(MessagesState).add_node("node", node).add_edge(START, "node").compile()
 """
+
+
+WRAPS = """
+    import io, sys
+    from langgraph.graph import START, MessagesState, StateGraph
+    sys.stdout = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8")
+    print("loaded")
+    def node(state):
+        return {"messages": [("ai", MODEL.invoke("hi").content)]}
+    MODEL = ScriptedModelDouble(turns=["done"])
+    graph = StateGraph(MessagesState).add_node("node", node).add_edge(START, "node").compile()
+"""
+
+
+def test_a_graph_that_wraps_the_output_leaves_it_open(
+    project: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sys.stdout
+    dreamgym_kit.simulate(project.write(dedent(WRAPS)), [TASK], buffer=MemoryStore())
+    assert sys.stdout is before
+    del sys.modules[project.module]
+    gc.collect()
+    print("after")
+    assert {"loaded", "after"} <= set(capsys.readouterr().out.split())
 
 
 def test_what_an_episode_left_that_acts_is_told_with_the_run_and_after_it_and_never_runs(

@@ -70,6 +70,9 @@ BASE = """
             return order
         def _generate(self, *args, **kwargs):
             keep_a_trace()
+            if LATE:
+                from late_transport import keep_a_trace as later
+                later()
             return super()._generate(*args, **kwargs)
 
     def keep_a_trace():
@@ -101,22 +104,13 @@ class Desk:
 """
 
 
-CONSUMER = """
-import queue, threading
-TODO, DONE = queue.Queue(), queue.Queue()
-def consume():
-    order = TODO.get()
-    try:
-        DONE.put(Desk(order).pay_back(order))
-    except BaseException as error:
-        DONE.put(str(error))
-threading.Thread(target=consume, daemon=True).start()
-"""
-
-
-def dreamt(project: Any, way: str, folder: Path, imports: str = "", checker: str | None = None) -> Episode:
+def dreamt(
+    project: Any, way: str, folder: Path, imports: str = "", checker: str | None = None, late: str = ""
+) -> Episode:
     """One dreamt episode of a graph that comes to a function in this way; its files lie in `folder`."""
-    words = f"{imports}LEDGER, TRACE = {str(folder / 'ledger')!r}, {str(folder / 'trace')!r}\n"
+    words = (
+        f"{imports}LATE = {late!r}\nLEDGER, TRACE = {str(folder / 'ledger')!r}, {str(folder / 'trace')!r}\n"
+    )
     graph = str(project.write(words + dedent(BASE).replace("WAY", way)))
     result = dreamgym_kit.simulate(
         graph,
@@ -153,19 +147,22 @@ def test_so_is_what_an_episode_imports(project: Any, tmp_path: Path) -> None:
     assert (call.call.tool, (tmp_path / "ledger").read_text("utf-8")) == ("pay_back", "")
 
 
-def test_a_thread_of_the_module_does_nothing_for_an_episode(project: Any, tmp_path: Path) -> None:
-    episode = dreamt(project, '(TODO.put("o1"), DONE.get(timeout=60))[1]', tmp_path, CONSUMER)
-    assert "it did not run" in str(episode.messages[-1])
-    assert (tmp_path / "ledger").read_text("utf-8") == ""
-
-
 def test_a_checker_may_touch_what_the_agent_may_not(project: Any, tmp_path: Path) -> None:
     episode = dreamt(project, "1", tmp_path, checker="check")
     assert (tmp_path / "ledger").read_text("utf-8") == "o2\n"
     assert (episode.verdict, episode.transitions) == (Verdict.PASSED, ())
 
 
-def test_what_a_chat_model_uses_is_its_own_affair(project: Any, tmp_path: Path) -> None:
-    episode = dreamt(project, 'Desk("o1").spelled("o1")', tmp_path)
-    assert (tmp_path / "trace").read_text("utf-8") == "asked\n"
+TRACING = """
+TRACED = open({trace!r}, "a", buffering=1)
+def keep_a_trace():
+    print("asked late", file=TRACED)
+"""
+
+
+@each_row("late", ["", "late_transport"])
+def test_what_a_chat_model_uses_is_its_own_affair(project: Any, tmp_path: Path, late: str) -> None:
+    (tmp_path / "late_transport.py").write_text(TRACING.format(trace=str(tmp_path / "trace")), "utf-8")
+    episode = dreamt(project, 'Desk("o1").spelled("o1")', tmp_path, late=late)
+    assert (tmp_path / "trace").read_text("utf-8") == "asked\n" + "asked late\n" * bool(late)
     assert "O1" in str(episode.messages[-1])

@@ -214,6 +214,10 @@ def _make_folder(args: Sequence[Any]) -> Sequence[AuditedAction]:
     return () if path is not None and os.path.lexists(path) else _touch("make the folder", path)
 
 
+def _make_special(path: Any, folder: int | None = None) -> Sequence[AuditedAction]:
+    return _touch("make the special file", _at(path, -1 if folder is None else folder))
+
+
 def _truncate(args: Sequence[Any]) -> Sequence[AuditedAction]:
     return () if isinstance(args[0], int) else _touch("truncate", _at(args[0], follow=True))
 
@@ -318,7 +322,8 @@ READERS: dict[str, Reader] = {
     "os.link": lambda args: _touch("link", _at(args[0], args[2]), _at(args[1], args[3])),
     "os.symlink": lambda args: _touch("link", _at(args[1], args[2])),
     "os.truncate": _truncate,
-    "dreamgym_kit.special_file": lambda args: _touch("make the special file", _at(args[0])),
+    "dreamgym_kit.mkfifo": lambda args: _make_special(args[0], *args[2:]),
+    "dreamgym_kit.mknod": lambda args: _make_special(args[0], *args[3:]),
     # of these three the folder comes last
     "os.chmod": lambda args: _touch("change", _at(args[0], args[-1], follow=True)),
     "os.chown": lambda args: _touch("change", _at(args[0], args[-1], follow=True)),
@@ -347,6 +352,7 @@ READERS: dict[str, Reader] = {
     "dreamgym_kit.tcl": lambda _: _run("tclsh", "a Tcl interpreter in this process"),
     "dreamgym_kit.send": _send_over,
     "dreamgym_kit.write": _write_over,
+    "dreamgym_kit.splice": lambda args: _write_over(args[1:]),
     "ctypes.dlopen": _load_library,
     "ctypes.dlsym": _look_up_function,
 }

@@ -13,6 +13,7 @@ import _socket
 import asyncio
 import functools
 import importlib
+import inspect
 import os
 import platform
 import re
@@ -219,16 +220,18 @@ _SENDS = (
 )  # fmt: skip
 
 
+_OF_POSIX = {
+    "mkfifo": "dreamgym_kit.mkfifo",
+    "mknod": "dreamgym_kit.mknod",
+    **dict.fromkeys(("sendfile", "write", "writev"), "dreamgym_kit.write"),
+    "splice": "dreamgym_kit.splice",
+}
 UNANNOUNCED = {
     ("_cffi_backend", "load_library"): "ctypes.dlopen",
     ("_testcapi", "run_in_subinterp"): "cpython.PyInterpreterState_New",
     ("_tkinter", "create"): "dreamgym_kit.tcl",
-    ("os", "mkfifo"): "dreamgym_kit.special_file",
-    ("os", "mknod"): "dreamgym_kit.special_file",
-    ("os", "sendfile"): "dreamgym_kit.write",
-    ("os", "write"): "dreamgym_kit.write",
-    ("os", "writev"): "dreamgym_kit.write",
     ("signal", "pidfd_send_signal"): "dreamgym_kit.pidfd",
+    **{(module, name): event for module in ("os", "posix") for name, event in _OF_POSIX.items()},
 }
 """C functions by module and name, and the audit event that their replacements raise."""
 
@@ -306,10 +309,20 @@ class _Doors:
 def _announced(real: Callable[..., Any], event: str) -> Callable[..., Any]:
     @functools.wraps(real)
     def announcing(*args: Any, **kwargs: Any) -> Any:
-        sys.audit(event, *args, *kwargs.values())
+        sys.audit(event, *(_in_order(real, args, kwargs) if kwargs else args))
         return real(*args, **kwargs)
 
     return announcing
+
+
+def _in_order(real: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """The arguments of a call in the order of the parameters, however they are given."""
+    try:
+        bound = inspect.signature(real).bind(*args, **kwargs)
+    except (TypeError, ValueError):  # a function of C may not tell; the call itself refuses wrong arguments
+        return [*args, *kwargs.values()]
+    bound.apply_defaults()
+    return [*bound.args, *bound.kwargs.values()]
 
 
 def announce(module: str) -> None:

@@ -472,7 +472,7 @@ def _session(hooked: Hook, args: tuple[Any, ...]) -> Session | None:
     """The session to ask; None where the real body may run unasked."""
     if is_outside():
         return None
-    if hooked.in_episodes and not (config_here() or thread_owners.owner() or _in_users_thread()):
+    if hooked.in_episodes and not config_here() and not thread_owners.owner():
         return None
     body = running()
     if body is hooked or (isinstance(body, BaseTool) and _is_body_of(hooked.function, body)):
@@ -485,13 +485,6 @@ def _session(hooked: Hook, args: tuple[Any, ...]) -> Session | None:
     if hooked.leaf and args and body is args[0]:
         return None
     return find(session_key(config_here()), _name(hooked, args))
-
-
-def _in_users_thread() -> bool:
-    """Whether a thread of the user's own runs, such as a consumer of a queue: who feeds it is not known."""
-    thread = threading.current_thread()
-    target = under(getattr(thread, "_target", None) or getattr(thread, "function", None) or type(thread).run)
-    return isinstance(target, types.FunctionType) and not of_library(target)
 
 
 def _name(hooked: Hook, args: tuple[Any, ...]) -> str:

@@ -14,6 +14,7 @@ that are imported later are met as they are loaded.
 
 import functools
 import inspect
+import io
 import os
 import sys
 import tempfile
@@ -221,6 +222,7 @@ _HOOKS = (
     *((sys, f"{name}hook") for name in ("except", "unraisable", "display", "breakpoint")),
     *((sys, "stdout"), (sys, "stderr"), (threading, "excepthook")),
 )
+_REPLACED: list[Any] = []
 _TRACING = ("LANGSMITH_TRACING", "LANGSMITH_TRACING_V2", "LANGCHAIN_TRACING", "LANGCHAIN_TRACING_V2")
 
 
@@ -294,12 +296,22 @@ def _isolated(scratch: Path) -> Iterator[None]:
     finally:
         tempfile.tempdir = temporary
         for owner, name, hook_before in hooks:  # a hook of an episode would run for the caller's code
+            replaced = getattr(owner, name, None)
             setattr(owner, name, hook_before)
+            if replaced is not hook_before:
+                _keep_open(replaced, hook_before)
         for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def _keep_open(replaced: Any, before: Any) -> None:
+    """A stream that wraps the process's own is written out; at its end it would close that."""
+    _REPLACED.append(replaced)
+    if type(replaced) is io.TextIOWrapper and replaced.buffer is getattr(before, "buffer", None):
+        replaced.flush()
 
 
 def _owner() -> Session | None:

@@ -133,30 +133,35 @@ _OF_OBJECTS = frozenset(
 Scope = Mapping[str, Any]
 
 
+_LISTED: list[Any] = []
+"""The functions that the inventory of the graph lists: a setting decides about each."""
+_CALLED: list[Any] = []
+"""The user's models, stores, callbacks and the like: what the framework calls in them is left alone."""
+
+
 def hook_unreached(inventory: Inventory, living: Iterable[Any]) -> None:
-    """Put the gate, for the calls of episodes, into what acts beside what an inventory lists.
+    """Intercept, in episodes, functions with side effects that the inventory does not list.
 
     Args:
         inventory: what is listed, and the modules that it was read from.
         living: the functions that are alive.
     """
-    left_alone = {id(acting) for _, acting, _ in inventory.acting} | {*map(id, inventory.stated)}
+    _LISTED[:] = [*(acting for _, acting, _ in inventory.acting), *inventory.stated]
+    _CALLED.clear()
     near = _scopes(inventory.scopes)
     around = _scopes([*near.values(), *inventory.around], imported=True)
-    _hook_acting(near, near | around, living, left_alone)
+    _hook_acting(near, near | around, living)
 
 
 def hook_loaded(module: types.ModuleType) -> None:
-    """Do the same for a module of the user's that an episode imports."""
-    if _is_users_module(vars(module)):
-        scope = _scopes([vars(module)])
-        _hook_acting(scope, scope, (), set())
+    """Do the same for a user's module that an episode imports; what it imports follows by itself."""
+    names = vars(module)
+    if _is_users_module(names):
+        _hook_acting({id(names): names}, {id(names): names}, ())
 
 
-def _hook_acting(
-    near: dict[int, Scope], scopes: dict[int, Scope], living: Iterable[Any], left_alone: set[int]
-) -> None:
-    for function in _unreached(near, scopes, living, left_alone):
+def _hook_acting(near: dict[int, Scope], scopes: dict[int, Scope], living: Iterable[Any]) -> None:
+    for function in _unreached(near, scopes, living):
         with contextlib.suppress(NotHookable):  # an async generator: the guard is left
             hook(function, function.__name__).in_episodes = True
 
@@ -183,29 +188,30 @@ def _leads_to_acting(reached: Reached, depth: int = 0) -> bool:
 
 
 def _unreached(
-    near: dict[int, Scope], scopes: dict[int, Scope], living: Iterable[Any], left_alone: set[int]
+    near: dict[int, Scope], scopes: dict[int, Scope], living: Iterable[Any]
 ) -> list[types.FunctionType]:
     """Return the functions and methods that have side effects and no hook."""
     functions = [function for function in map(under, living) if type(function) is types.FunctionType]
     # nearly all are of other modules: this is asked of each function in the process
     ours = map(scopes.__contains__, map(id, map(attrgetter("__globals__"), functions)))
     offered = [Reached(function) for function in compress(functions, ours) if is_users(function)]
-    framework: list[Any] = []
     functions_by_class: dict[int, list[Any]] = {}  # by id of a class: the user's functions in it
     values = {id(value): value for scope in scopes.values() for value in list(scope.values())}
     for value in values.values():  # many are imported into several modules
         with contextlib.suppress(Exception):  # a proxy may raise from anything: it is not read
             if issubclass(_kind(value), _CALLED_BY_FRAMEWORK):
-                framework.append(value)
+                _CALLED.append(value)
             else:
                 offered += list(_functions(value, functions_by_class))
-    left_alone = left_alone | _used_by(framework, functions_by_class)
+    listed = set(map(id, _LISTED))
     missed = {
         id(reached.function): reached.function
         for reached in offered
-        if id(reached.function) not in left_alone and hook_of(reached.function) is None
+        if id(reached.function) not in listed and hook_of(reached.function) is None
         if _acts_at_first(reached, fresh=id(real_of(reached.function).__globals__) in near)
     }
+    for function in _used_by(_CALLED, functions_by_class) if missed else ():
+        missed.pop(function, None)
     return list(missed.values())
 
 
