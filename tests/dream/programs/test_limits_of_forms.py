@@ -142,15 +142,21 @@ def test_a_text_of_one_word_is_no_thing_that_answers_must_have_shown() -> None:
     assert answer(tasks_set(by_default=True), call).confidence > 0.8
 
 
-def test_values_with_digits_are_a_choice_unless_they_are_keys() -> None:
+@pytest.mark.parametrize(
+    ("values", "other", "is_choice"),
+    [(("720p", "1080p"), "9999p", True), (("2024-05-01", "2024-06-02"), "2024-07-03", False)],
+)
+def test_values_with_digits_are_a_choice_unless_they_are_keys_amounts_or_times(
+    values: tuple[str, str], other: str, is_choice: bool
+) -> None:
     episodes: list[list[Step]] = []
     for at, car in enumerate(CARS):
-        args = {"car_id": car["car_id"], "camera": ("720p", "1080p")[at // 2 % 2]}
-        film: Step = ("do_film", args, f"{car['car_id']} films in {args['camera']}")
+        args = {"car_id": car["car_id"], "as": values[at // 2 % 2]}
+        film: Step = ("do_film", args, f"{car['car_id']} films as {args['as']}")
         episodes.append([("get_car", {"car_id": car["car_id"]}, car), film])
     learned = programs(*episodes, measured=True, worlds=len(episodes))
-    assert answer(learned, ("do_film", {"car_id": "CAR10", "camera": "9999p"})) is None
-    assert answer(learned, ("do_film", {"car_id": "CAR10", "camera": "1080p"})).confidence > 0.8
+    assert (answer(learned, ("do_film", {"car_id": "CAR10", "as": other})) is None) == is_choice
+    assert answer(learned, ("do_film", {"car_id": "CAR10", "as": values[1]})).confidence > 0.8
 
 
 def test_values_of_failed_calls_alone_name_nothing() -> None:

@@ -66,6 +66,7 @@ _MAX_TEXTS = 12  # outcomes of one tool; more are texts of all kinds
 _MAX_CHOICES, _EACH_CHOICE = 12, 4  # values of an argument, and how often each was given on average
 _COUNTER_NAME = re.compile(r"(id|no|number)$|^$")
 _PAGING = re.compile(r"page|limit|offset|cursor|(^|_)(size|count|top|skip|first|after)$", re.IGNORECASE)
+_AMOUNT_OR_TIME = re.compile(r"[-+]?\d[\d.,]*$|\d{4}-\d\d|\d\d?:\d\d")
 _LIMIT = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w-])")
 
 
@@ -441,8 +442,9 @@ class _Miner:
         keys = self._keys()
         for (tool, name), counts in given.items():
             few = len(counts) <= _MAX_CHOICES and counts.total() >= _EACH_CHOICE * len(counts)
-            is_coded = any(kind == "s" and has_digits(text, 2) for kind, text in counts)
-            if (few and not (is_coded and (tool, name) in keys)) or all(kind == "b" for kind, _ in counts):
+            coded = [text for kind, text in counts if kind == "s" and has_digits(text, 2)]
+            is_open = any((tool, name) in keys or _AMOUNT_OR_TIME.match(text) for text in coded)
+            if (few and not is_open) or all(kind == "b" for kind, _ in counts):
                 self.model.tools[tool].choices[name] = frozenset(counts)
 
     def _learn_outcomes(self, tool: str, calls: list[ScopedCall]) -> None:
