@@ -513,7 +513,7 @@ class ProgramEpisode:
 
     def _names_unheard(self, program: ToolProgram, scope: Scope, args: Mapping[str, JsonValue]) -> bool:
         """Whether a call names a thing that no answer in this world shows; these are measured separately."""
-        names = args.keys() - program.choices.keys()
+        names = program.names.intersection(args) - program.choices.keys()
         unseen = (name for name in names if not scope.seen_earlier.get(f"args.{name}", True))
         return bool(scope.unseen) or any(_may_be_a_key(name, args[name]) for name in unseen)
 

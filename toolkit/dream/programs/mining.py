@@ -66,6 +66,7 @@ _MAX_TEXTS = 12  # outcomes of one tool; more are texts of all kinds
 _MAX_CHOICES, _EACH_CHOICE = 12, 4  # values of an argument, and how often each was given on average
 _COUNTER_NAME = re.compile(r"(id|no|number)$|^$")
 _PAGING = re.compile(r"page|limit|offset|cursor|(^|_)(size|count|top|skip|first|after)$", re.IGNORECASE)
+_AMOUNT_OR_TIME = re.compile(r"[-+]?\d[\d.,]*$|\d{4}-\d\d|\d\d?:\d\d")
 _LIMIT = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w-])")
 
 
@@ -189,11 +190,7 @@ class _Miner:
                 if isinstance(law, (Same, SameOr, In))
             ]
             text = repr((program.tree, program.says, laws_of_two, program.effects, program.inserts))
-            refs = {
-                name
-                for of, name in (*self.model.collections.arg_refs, *self.model.collections.arg_fields)
-                if of == tool
-            }
+            refs = {name for of, name in self._keys() if of == tool}
             every = [step for episode in self.episodes for step in episode.steps if step.tool == tool]
             calls = [step for step in every if step.ok]
             names = is_code if tool in self.model.writes else is_thing  # a read's arguments say what of
@@ -384,7 +381,8 @@ class _Miner:
                 effect = _effect(results.sights[key], results.mixed[key], of_view=is_view(key[1]))
             tools[key[0]].effects[key[1]] = effect
         for (tool, prefix), there in results.shown.items():  # it shows the record that it deleted
-            if there.count(False) >= DELETED * len(there):
+            gone, learned = there.count(False), tools[tool].effects.get(prefix)
+            if gone >= max(2, DELETED * len(there)) and not isinstance(learned, (Assign, Keep)):
                 tools[tool].effects[prefix] = Delete(len(there))
         for collection, unclear in results.unclear.items():
             self._eliminate(FIELD + collection.removeprefix(ENVIRONMENT), unclear)
@@ -441,21 +439,19 @@ class _Miner:
             for name, value in step.args.items():
                 if isinstance(value, (str, bool)):
                     given[step.tool, name][value_key(value)] += 1
+        keys = self._keys()
         for (tool, name), counts in given.items():
             few = len(counts) <= _MAX_CHOICES and counts.total() >= _EACH_CHOICE * len(counts)
-            is_coded = any(kind == "s" and has_digits(text, 2) for kind, text in counts)
-            if (few and not is_coded) or all(kind == "b" for kind, _ in counts):
+            coded = [text for kind, text in counts if kind == "s" and has_digits(text, 2)]
+            is_open = any((tool, name) in keys or _AMOUNT_OR_TIME.match(text) for text in coded)
+            if (few and not is_open) or all(kind == "b" for kind, _ in counts):
                 self.model.tools[tool].choices[name] = frozenset(counts)
 
     def _learn_outcomes(self, tool: str, calls: list[ScopedCall]) -> None:
         mined, writes = self.model.tools[tool], tool in self.model.writes
         mined.arguments = frozenset(name for call in calls for name in call.step.args)
         good = [call for call in calls if call.step.ok]
-        mined.names = frozenset(
-            name
-            for name in mined.choices
-            if all(call.scope.seen_earlier.get(f"args.{name}") for call in good if name in call.step.args)
-        )
+        mined.names = frozenset(name for name in mined.arguments if self._names_things(tool, name, good))
         absent = Counter(name for call in good for name in call.scope.absent())
         mined.blind = frozenset(name for name, count in absent.items() if count > 1)
         if not writes:
@@ -483,6 +479,17 @@ class _Miner:
                     for law in laws([scope for scope, _ in examples])
                     if self._could_be_otherwise(law, examples)
                 )
+
+    def _names_things(self, tool: str, name: str, good: Sequence[ScopedCall]) -> bool:
+        """Whether earlier answers had each value of a choice, or most values of another argument."""
+        seen = [call.scope.seen_earlier.get(f"args.{name}", False) for call in good if name in call.step.args]
+        if name in self.model.tools[tool].choices:
+            return bool(seen) and all(seen)
+        return (tool, name) in self._keys() or 2 * seen.count(True) > len(seen)
+
+    def _keys(self) -> set[tuple[str, str]]:
+        """Return the arguments, each with its tool, that are keys of records."""
+        return {*self.model.collections.arg_refs, *self.model.collections.arg_fields}
 
     def _could_be_otherwise(self, law: Condition, examples: Sequence[Example]) -> bool:
         """Whether the law restricts calls: the field has several values among the known records."""
@@ -658,12 +665,12 @@ class _Walk:
     def _act(self, place: int, step: SeenStep, scope: Scope, facts: Sequence[Fact]) -> None:
         after = self.model.after_names(scope, step)
         shown_rows = {fact.row for fact in facts}
+        self.shown.clear()  # a later miss may be this write's doing
         for fact in facts:
             if is_record(fact.collection):
                 self.pending.pop(fact.row, None)
         for prefix, (collection, key) in scope.rows.items():
             row = (collection, value_key(key))
-            self.shown.pop(row, None)
             if row in shown_rows and is_record(collection):
                 self.shown[row] = step.tool, prefix
             else:

@@ -1,8 +1,9 @@
 """Reads as queries over records: filtered, ordered, cut into pages; or the one record that fits."""
 
+import contextlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -29,6 +30,8 @@ PAGE_ARGS = ("page", "page_number", "page_no")
 START_ARGS = ("offset", "cursor", "skip", "start")  # number of records skipped at the front
 _CUTS = frozenset({*PAGE_ARGS, *START_ARGS})
 _TIMES = ("date", "time", "at")
+_AGREED = 0.8  # share of calls that were cut as an argument says; other records may be unknown
+_BY_CHANCE = 0.05  # share of short lists that may miss a record, for instance a new one
 _MAX_OTHERS = 40  # not returned records that a predicate is tested on, for each call
 
 
@@ -91,7 +94,9 @@ class Select(Struct, frozen=True, tag=True):
 
     `project`: the fields shown, each with the record's name for it if that differs. `limit`: the maximum
     number of records, or the name in scope that has it; the first ones, or the `last`. `around`: makes the
-    fields around the list in the answer. `empty`: the answer instead of an empty list.
+    fields around the list in the answer. `empty`: the answer instead of an empty list. `cuts`: the arguments
+    that skip records, each with whether recorded calls skipped some. `short`: (world, whether filtered) of
+    recorded calls that had all known records and fewer than their argument's limit.
     """
 
     collection: str
@@ -104,6 +109,8 @@ class Select(Struct, frozen=True, tag=True):
     empty: Any = UNKNOWN
     around: Program | None = None
     last: bool = False
+    cuts: Mapping[str, bool] = {}
+    short: frozenset[tuple[str, bool]] = frozenset()
 
 
 Query = Find | Select
@@ -208,15 +215,17 @@ class _Selecting:
     def learn(self) -> Select | None:
         if not self.full:
             return None
-        names = sorted({name for call in self.good for name in call.step.args} - _CUTS)
+        names = {name for call in self.good for name in call.step.args}
         self.limit = self._given_limit() or self._page_size()
-        predicates = {
-            name: predicate
-            for name in names
-            if f"args.{name}" != self.limit and (predicate := self._predicate(name)) is not None
-        }
-        self.limit = self.limit or self._hidden_limit(predicates)
+        predicates = self._predicates(names - _CUTS)
         order = self._order()
+        last = order is not None and self._shows_last(predicates, *order)
+        cuts = self._cuts(names & _CUTS, predicates, order, last=last)
+        predicates |= self._predicates(names & _CUTS - cuts.keys())
+        self.limit = self.limit or self._hidden_limit(predicates)
+        short = self._short(predicates)
+        if short is None:
+            return None
         around = None
         if self.path:
             around = self._around(predicates)
@@ -232,7 +241,76 @@ class _Selecting:
             order,
             self._empty(),
             around,
-            order is not None and self._shows_last(predicates, *order),
+            last,
+            cuts,
+            short,
+        )
+
+    def _predicates(self, names: Set[str]) -> dict[str, Predicate]:
+        return {
+            name: predicate
+            for name in sorted(names)
+            if f"args.{name}" != self.limit and (predicate := self._predicate(name)) is not None
+        }
+
+    def _cuts(
+        self,
+        names: Set[str],
+        predicates: Mapping[str, Predicate],
+        order: tuple[str, bool] | None,
+        *,
+        last: bool,
+    ) -> dict[str, bool]:
+        """Return the arguments that skip records as recorded, each with whether a call skipped some."""
+        cuts = {}
+        for name in sorted(names):
+            agreements: dict[bool, list[bool]] = {False: [], True: []}  # by whether the call skips records
+            for call in self.full:
+                if name not in call.step.args or _after_writes(call.scope):
+                    continue
+                start = _start({name: call.step.args[name]}, most := _most(self.limit, call.scope))
+                hits = self._sorted(self._hits(call, predicates), call.world, order)
+                shown = [value_key(row.get(self.key_field)) for row in self._rows(call)]
+                agreements[start != 0].append(
+                    start is not None and shown == _slice(hits, start, most, last=last)
+                )
+            skipped = agreements[True]
+            proved = len(skipped) > 1 if skipped else bool(agreements[False])
+            if proved and all(kind.count(True) >= _AGREED * len(kind) for kind in agreements.values()):
+                cuts[name] = bool(skipped)
+        return cuts
+
+    def _sorted(self, keys: set[ValueKey], world: str, order: tuple[str, bool] | None) -> list[ValueKey]:
+        """Return the keys of records in the order of the list."""
+        records = self.records_by_world[world]
+        listed = [key for key in records if key in keys]
+        if order is not None and all(order[0] in records[key] for key in listed):
+            with contextlib.suppress(TypeError):
+                listed.sort(key=lambda key: records[key][order[0]], reverse=order[1])
+        return listed
+
+    def _missed(self, call: ScopedCall, predicates: Mapping[str, Predicate]) -> set[ValueKey]:
+        """Return the known records that fit and that the call's answer does not have."""
+        return self._hits(call, predicates) - {value_key(row.get(self.key_field)) for row in self._rows(call)}
+
+    def _short(self, predicates: Mapping[str, Predicate]) -> frozenset[tuple[str, bool]] | None:
+        """Return where lists shorter than their argument's limit had all; None where some had not."""
+        if not isinstance(self.limit, str):
+            return frozenset()
+        names = {*predicates, self.limit.removeprefix("args.")}
+        short = [
+            (call, self._missed(call, predicates))
+            for call in self.full
+            if len(self._rows(call)) < (_most(self.limit, call.scope) or 0)
+            and call.step.args.keys() <= names
+            and not _after_writes(call.scope)
+        ]
+        if sum(bool(missed) for _, missed in short) > _BY_CHANCE * len(short):
+            return None
+        return frozenset(
+            (call.world, not predicates.keys().isdisjoint(call.step.args))
+            for call, missed in short
+            if not missed
         )
 
     def _rows(self, call: ScopedCall) -> list[Any]:
@@ -267,6 +345,7 @@ class _Selecting:
             if (
                 len(rows) < len(hits)
                 and not _after_writes(call.scope)
+                and _CUTS.isdisjoint(call.step.args)
                 and len({type(value) for value in hits}) == 1
             ):
                 cut = sorted(hits, reverse=reverse)[-len(rows) :]
@@ -432,7 +511,9 @@ class _Selecting:
 def ask(query: Query, state: WorldState, scope: Scope, args: Mapping[str, JsonValue]) -> QueryAnswer | None:
     """Return a query's answer in a state; None where the state does not determine it."""
     limit = query.limit if isinstance(query, Select) else None
-    cuts = {name for name in args if name in _CUTS or f"args.{name}" == limit}
+    cuts = {
+        name for name in args if (isinstance(query, Select) and name in query.cuts) or f"args.{name}" == limit
+    }
     if not args.keys() - cuts <= query.predicates.keys():
         return None  # every argument is accounted for
     filters = {name: value for name, value in args.items() if name not in cuts}
@@ -445,9 +526,11 @@ def ask(query: Query, state: WorldState, scope: Scope, args: Mapping[str, JsonVa
         row, record, _ = fitting.rows[0]
         key = record.get(state.collections.key_fields[query.collection])
         return QueryAnswer(key, "find", (row,))
+    if isinstance(limit, str) and not _most(limit, scope):
+        return None  # no recording has such a limit
     if query.collection in state.tainted or None in map(state.at, state.rows_of(query.collection)):
         return None  # there may be unknown records, or records with unknown fields
-    return _selected(query, fitting, scope, args, filtered=bool(filters))
+    return _selected(query, fitting, state, scope, args)
 
 
 class _Fitting(NamedTuple):
@@ -474,9 +557,8 @@ def _fitting(query: Query, state: WorldState, filters: Mapping[str, JsonValue]) 
     return _Fitting(rows, unsure, own)
 
 
-def _selected(
-    query: Select, fitting: _Fitting, scope: Scope, args: Mapping[str, JsonValue], *, filtered: bool
-) -> QueryAnswer | None:
+def _shown(query: Select, fitting: _Fitting) -> list[tuple[RowKey, dict[str, Any]]] | None:
+    """Return the fitting records in the order and form of the list; None where these are unknown."""
     rows: list[tuple[RowKey, dict[str, Any]]] = []
     for row, record, named in fitting.rows:
         shown = {
@@ -492,16 +574,25 @@ def _selected(
             rows.sort(key=lambda entry: entry[1][field], reverse=reverse)
         except (KeyError, TypeError):
             return None
+    return rows
+
+
+def _selected(
+    query: Select, fitting: _Fitting, state: WorldState, scope: Scope, args: Mapping[str, JsonValue]
+) -> QueryAnswer | None:
+    rows, filtered = _shown(query, fitting), not query.predicates.keys().isdisjoint(args)
+    if rows is None:
+        return None
     count, most = len(rows), _most(query.limit, scope)
-    page = next((args[name] for name in PAGE_ARGS if name in args), 1)
-    start = next((args[name] for name in START_ARGS if name in args), 0)
-    cut = bool(most and len(rows) >= most)
-    if cut or page != 1 or start != 0:
-        if not most or not isinstance(page, int) or page < 1 or not isinstance(start, int) or start < 0:
-            return None
-        start += (page - 1) * most
-        rows = rows[-most:] if query.last else rows[start : start + most]
-        cut = cut or bool(rows)
+    start = _start({name: args[name] for name in query.cuts if name in args}, most)
+    if start is None or (start and not all(query.cuts[name] for name in query.cuts if name in args)):
+        return None
+    if isinstance(query.limit, str) and count < start + (most or 0):
+        proofs = {(state.world, False), (state.world, filtered)}
+        if proofs.isdisjoint(query.short) and not state.is_listed(query.collection):
+            return None  # there may be more records
+    rows = _slice(rows, start, most, last=query.last)
+    cut = bool(most and count >= most) or bool(start and rows)
     size = "none" if not rows else "cut" if cut else "one" if len(rows) == 1 else "some"
     kind = f"list:{size}" + ":unsure" * fitting.unsure + ":own" * fitting.own + ":all" * (not filtered)
     keys = tuple(row for row, _ in rows)
@@ -518,7 +609,26 @@ def _selected(
 
 def _most(limit: int | str | None, scope: Scope) -> int | None:
     given = scope.get(limit) if isinstance(limit, str) else limit
-    return given if isinstance(given, int) and given > 0 else None
+    return given if type(given) is int and given > 0 else None
+
+
+def _start(cuts: Mapping[str, JsonValue], most: int | None) -> int | None:
+    """Return how many records these arguments skip; None where they do not say it."""
+    start = 0
+    for name, value in cuts.items():
+        lowest = 1 if name in PAGE_ARGS else 0
+        if type(value) is not int or value < lowest or (value > lowest and not most):
+            return None
+        start += (value - lowest) * (most or 0) if name in PAGE_ARGS else value
+    return start
+
+
+def _slice(rows: list[Any], start: int, most: int | None, *, last: bool) -> list[Any]:
+    """Return at most so many rows after those skipped, or before them from the end."""
+    if most is None:
+        return rows[start:]
+    end = max(0, len(rows) - start)
+    return rows[max(0, end - most) : end] if last else rows[start : start + most]
 
 
 def _list_names(rows: Sequence[JsonValue], count: int) -> dict[str, Any]:

@@ -118,7 +118,8 @@ def _named_or_constant(examples: Examples, field: str, *, alike: bool) -> Progra
 def _or_else(examples: Examples, named: Get, field: str) -> Program:
     """Add an alternative for examples without the name: an optional argument that sets a field."""
     rest = [(scope, out) for scope, out in examples if named(scope) is UNKNOWN]
-    other = direct(rest, field) if rest and named.names[0].startswith("args.") else None
+    proved = len({value_key(out) for _, out in rest}) > 1 and named.names[0].startswith("args.")
+    other = direct(rest, field) if proved else None
     return named if other is None else If(Has(named.names[0]), Get(named.names[:1]), other)
 
 
