@@ -78,7 +78,7 @@ class ToolProgram:
         wraps: by success of the call, the wrapping that the tool puts around its answer.
         arguments: those that recorded calls had.
         choices: by argument with only a few values, these values.
-        names: the arguments among these whose every value appeared in an earlier answer.
+        names: arguments whose values earlier answers had: every value of a choice, most of another argument.
         unread: arguments that name things but that the mined program never reads, such as a code.
         given: values of these arguments in successful calls, with the other things that the call named.
         blind: arguments by which successful calls named things that were known to be absent.
