@@ -33,6 +33,7 @@ _ID_ENDINGS = ("id", "sku", "key")
 _KEY_ENDINGS = ("id", "_no", "key", "sku", "code")
 _UNIQUE_ENDINGS = ("id", "no", "email", "code", "key")
 _MOSTLY = 0.95  # share of answers that have to show a form
+_PROOFS = 2  # elements with the same answer in lists of different lengths
 _ALIKE = 0.7  # share of fields by which two answers are records of one collection
 
 Path = tuple[str, ...]
@@ -138,11 +139,13 @@ class Collections:
             for step in episode.steps:
                 steps[step.tool].append(step)
         self._find_projections(steps)
+        self._records_by_fields = _records_at_start(reads, episodes)
         self._find_documents(steps)
         self._find_lists(steps)
         structured = {*self.documents, *self.kinds, *self.projections, *self.lists}
         self.views = {tool for tool in steps if tool in reads and tool not in structured}
-        self.batches = {tool: arg for tool in self.views if (arg := _batched(steps[tool])) is not None}
+        spans = _by_span(reads, episodes)
+        self.batches = {tool: arg for tool in self.views if (arg := _batched(spans[tool])) is not None}
         self.environment = EnvironmentFields(
             [
                 (episode.world, [step for step in episode.steps if step.tool not in structured])
@@ -152,6 +155,7 @@ class Collections:
         )
         self._find_shapes(steps)
         self._find_references(episodes)
+        del self._records_by_fields
 
     def facts(self, step: SeenStep) -> list[Fact]:
         """Return what an answer shows of records, and of its own view."""
@@ -178,21 +182,23 @@ class Collections:
         return [view, *self.parts(step.tool, args, out), *shown] if tool in self.views else shown
 
     def parts(self, tool: str, args: Mapping[str, JsonValue], out: JsonValue = None) -> list[Fact]:
-        """Split an answer about several things into one fact for each, as if each had its own call."""
+        """Split an answer about some things into one fact for each.
+
+        Its key is the thing itself, not a list of one: it never replaces the answer to a call of its own.
+        """
         arg = self.batches.get(tool, "")
         given = args.get(arg)
-        if not isinstance(given, list) or len(given) < 2:
+        if not isinstance(given, list) or not all(isinstance(item, str) for item in given):
             return []
         answers = out if isinstance(out, dict) else {}
         return [
             Fact.of(
                 VIEW + tool,
-                args_key({**args, arg: [item]}),
+                args_key({**args, arg: item}),
                 {"": [True, {item: answers[item]} if item in answers else {}]},
                 whole=True,
             )
             for item in given
-            if isinstance(item, str)
         ]
 
     def _document(self, step: SeenStep) -> Document | None:
@@ -200,7 +206,7 @@ class Collections:
         if kinds is None or not isinstance(step.out, dict):
             return self.documents.get(step.tool)
         return next(
-            (document for document in kinds if _repeats(step, document.key_field, str(document.key_arg))),
+            (document for document in kinds if _repeats(step, document.by, str(document.key_arg))),
             None,
         )
 
@@ -255,7 +261,17 @@ class Collections:
             else:
                 self._find_kinds(tool, good)
         reads.reverse()
-        reads.sort(key=lambda read: not read[1].lower().endswith(_KEY_ENDINGS))
+        shared = [
+            any(
+                other != field and set(names) == set(fields) and self._is_shared(field, other, set(fields))
+                for _, other, _, names in reads
+            )
+            for _, field, _, fields in reads
+        ]
+        order = sorted(
+            range(len(reads)), key=lambda at: (shared[at], not reads[at][1].lower().endswith(_KEY_ENDINGS))
+        )
+        reads = [reads[at] for at in order]
         for tool, field, arg, fields in [*reads, *writes]:
             self._add_document(tool, field, arg, set(fields))
 
@@ -275,7 +291,11 @@ class Collections:
             if tool in self.documents:
                 self.kinds[tool].append(self.documents.pop(tool))
                 shown |= self.tool_fields[tool]
-        self.tool_fields[tool] = shown
+        if len(self.kinds[tool]) == len(steps_by_pair):
+            self.tool_fields[tool] = shown
+        else:  # some of its answers would be lost
+            del self.kinds[tool]
+            self.tool_fields.pop(tool, None)
 
     def _repeated_argument(self, good: Sequence[SeenStep]) -> tuple[str, str] | None:
         """Return the field that repeats an argument in (nearly) every answer, and that argument."""
@@ -294,22 +314,50 @@ class Collections:
                     best_score, best_pair = score, (field, arg)
         return best_pair
 
-    def _add_document(self, tool: str, field: str | None, arg: str | None, fields: set[str]) -> None:
-        target = None
+    def _is_shared(self, field: str, other: str, fields: set[str]) -> bool:
+        """Whether two records of a world have the same value of a field, but not of the other one.
+
+        In two episodes it may be one record that changed between them: then most of its fields are the same.
+        """
+        first: dict[tuple[str, ValueKey], tuple[str, Mapping[str, Any]]] = {}
+        for names, records in self._records_by_fields.items():
+            for world, episode, record in records if {field, other} <= names <= fields else ():
+                if not is_key(record[field]):
+                    continue
+                where, before = first.setdefault((world, value_key(record[field])), (episode, record))
+                if not same(before[other], record[other]):
+                    common = (before.keys() & record.keys()) - {field}
+                    differing = sum(not same(before[name], record[name]) for name in common)
+                    if where == episode or differing > len(common) / 2:
+                        return True
+        return False
+
+    def _target(self, tool: str, field: str | None, fields: set[str]) -> str | None:
+        """Return the collection whose records a tool answers, perhaps a new one."""
+        is_question = False
         for collection, known_fields in self.fields.items():
             key = self.key_fields[collection]
             keyed = field is None or field == key or tool not in self.reads
             alike = len(fields & known_fields) >= (_ALIKE if keyed else 1) * max(
                 len(fields), len(known_fields)
             )
-            if key in fields and alike and (keyed or known_fields):
-                target = collection
-                break
-        if target is None and tool in self.reads and len(fields) >= 2 and field is not None:
-            target = field if field not in self.key_fields else f"{field}@{tool}"
-            self.key_fields[target] = field
+            if key not in fields or not alike or not (keyed or known_fields):
+                continue
+            if keyed or field is None:
+                return collection
+            if not self._is_shared(field, key, fields) and not self._is_shared(key, field, fields):
+                return collection
+            is_question = True  # several records have this value: its answer is a choice among them
+        if is_question or tool not in self.reads or len(fields) < 2 or field is None:
+            return None
+        return field if field not in self.key_fields else f"{field}@{tool}"
+
+    def _add_document(self, tool: str, field: str | None, arg: str | None, fields: set[str]) -> None:
+        target = self._target(tool, field, fields)
         if target is None:
             return
+        if target not in self.key_fields and field is not None:
+            self.key_fields[target] = field
         key = self.key_fields[target]
         self.fields[target] |= fields
         self.tool_fields[tool] = fields
@@ -515,12 +563,58 @@ def _repeats(step: SeenStep, field: str, arg: str) -> bool:
     return is_key(value) and same(step.args.get(arg, UNKNOWN), value)
 
 
-def _batched(calls: Sequence[SeenStep]) -> str | None:
-    good = [step for step in calls if step.ok and isinstance(step.out, dict)]
-    for arg in good[0].args if good else ():
-        given = [(value, step.out) for step in good if isinstance(value := step.args.get(arg), list)]
-        if len(given) == len(good) and all(set(out) <= set(map(str, value)) for value, out in given):
-            return arg if any(len(out) > 1 for _, out in given) else None
+def _records_at_start(
+    reads: frozenset[str], episodes: Sequence[RecordedCalls]
+) -> dict[frozenset[str], list[tuple[str, str, Mapping[str, Any]]]]:
+    """Return the records in answers before any write, with world and episode, by their fields."""
+    records: dict[frozenset[str], list[tuple[str, str, Mapping[str, Any]]]] = defaultdict(list)
+    for episode in episodes:
+        for step in episode.steps:
+            if step.tool not in reads:
+                if step.ok:
+                    break
+                continue
+            lists = [items for some in _lists_in([step]).values() for items in some]
+            for record in [step.out if step.ok else None, *(item for items in lists for item in items)]:
+                if isinstance(record, dict):
+                    records[frozenset(record)].append((episode.world, episode.id, record))
+    return records
+
+
+def _by_span(
+    reads: frozenset[str], episodes: Sequence[RecordedCalls]
+) -> dict[str, list[tuple[tuple[str, int], SeenStep]]]:
+    """Return the calls of each tool with the span, without a write, in which they were made."""
+    calls: dict[str, list[tuple[tuple[str, int], SeenStep]]] = defaultdict(list)
+    for episode in episodes:
+        writes = 0
+        for step in episode.steps:
+            writes += step.tool not in reads
+            calls[step.tool].append(((episode.id if writes else episode.world, writes), step))
+    return calls
+
+
+def _batched(calls: Sequence[tuple[tuple[str, int], SeenStep]]) -> str | None:
+    """Return the list argument of a read whose answer for an element never depends on the other elements."""
+    good = [(span, step) for span, step in calls if step.ok and isinstance(step.out, dict)]
+    for arg in good[0][1].args if good else ():
+        lists = [step.args.get(arg) for _, step in good]
+        if not all(isinstance(items, list) for items in lists):
+            continue
+        sizes: dict[Any, set[int]] = defaultdict(set)  # of the lists that had an element
+        answers: dict[Any, set[ValueKey]] = defaultdict(set)
+        for span, step in good:
+            items, others = step.args[arg], value_key({**step.args, arg: None})
+            if not isinstance(step.out, dict) or not set(step.out) <= set(map(str, items)):
+                break
+            for item in items:
+                element = span, others, value_key(item)
+                sizes[element].add(len(set(map(value_key, items))))
+                answers[element].add(value_key([step.out.get(str(item)), str(item) in step.out]))
+        else:
+            alone = all(len(different) == 1 for different in answers.values())
+            proofs = sum(len(several) > 1 for several in sizes.values())
+            return arg if alone and proofs >= _PROOFS else None
     return None
 
 

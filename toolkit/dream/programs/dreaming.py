@@ -23,6 +23,7 @@ from dreamgym_kit.dream.programs.values import (
     figure,
     is_clock,
     leaves,
+    same,
     value_key,
 )
 from dreamgym_kit.serialization import JsonValue
@@ -245,7 +246,8 @@ class ProgramEpisode:
             return self._by_tree(program, tool, scope, "write", args)
         record = collections.documents.get(tool) or collections.projections.get(tool)
         for kind in collections.kinds.get(tool, ()):
-            if record is None or self.state.row(kind.collection, args.get(str(kind.key_arg))) is not None:
+            rows = self._rows_named(kind, args) if kind.key_arg in args else None
+            if rows is not None and (record is None or any(self.state.at(row) is not None for row in rows)):
                 record = kind
         if record is not None and record.key_arg in args:
             return self._looked_up(program, tool, record, args, scope)
@@ -266,7 +268,8 @@ class ProgramEpisode:
         if isinstance(view, dict) and not self._is_forgotten(tool, args):
             ok, out = view[""]
             return Proposed(ok, out, "view" + self._own(row) + self._since(tool, args), (row,))
-        parts = [fact.row for fact in self.model.collections.parts(tool, args)] if view is None else []
+        known = view is not None or row in self.state.changed
+        parts = [] if known else [fact.row for fact in self.model.collections.parts(tool, args)]
         part_views = [self.state.at(part) for part in parts]
         if not part_views or not all(
             isinstance(part_view, dict) and part_view[""][0] for part_view in part_views
@@ -389,10 +392,10 @@ class ProgramEpisode:
         scope: Scope,
     ) -> Proposed | None:
         key_arg = str(where.key_arg)
-        key = args[key_arg]
-        if isinstance(where, Document) and where.by != where.key_field:
-            key = self.state.find(where.collection, where.by, key)
-        row = (where.collection, value_key(key))
+        rows = self._rows_named(where, args)
+        if len(rows) > 1 or any(self._has_another_value(where, row, args) for row in rows):
+            return None
+        row = rows[0] if rows else (where.collection, value_key(None))
         record = self.state.at(row)
         if isinstance(record, dict):
             if isinstance(where, Projection):
@@ -413,6 +416,22 @@ class ProgramEpisode:
         if inside is not None:
             return Proposed(True, inside, "nested", ())
         return self._by_tree(program, tool, scope, "look-up", args)
+
+    def _rows_named(self, where: Document | Projection, args: Mapping[str, JsonValue]) -> list[RowKey]:
+        """Return the records that a look-up's argument may name."""
+        value = args[str(where.key_arg)]
+        if isinstance(where, Document) and where.by != where.key_field:
+            return self.state.named_by(where.collection, where.by, value)
+        return [(where.collection, value_key(value))]
+
+    def _has_another_value(
+        self, where: Document | Projection, row: RowKey, args: Mapping[str, JsonValue]
+    ) -> bool:
+        """Whether a record that once had the argument's value in the look-up's field has another one now."""
+        record = self.state.at(row)
+        if not isinstance(where, Document) or where.by == where.key_field or not isinstance(record, dict):
+            return False
+        return not same(record.get(where.by, UNKNOWN), args[str(where.key_arg)])
 
     def _own(self, row: RowKey) -> str:
         """Return a mark: a write changed this record, there were other writes, or there were none."""

@@ -108,6 +108,10 @@ def _has_two_values(facts: Sequence[BaseFact], field: str) -> bool:
     return bool(others) and max(others) >= min(at for at, value in sights if value == sights[-1][1])
 
 
+def _has(record: Any, field: str, value: JsonValue) -> bool:
+    return isinstance(record, dict) and same(record.get(field, UNKNOWN), value)
+
+
 class WorldState:
     """One episode's world: the base, and all reads and writes since.
 
@@ -227,6 +231,19 @@ class WorldState:
         """Return the records seen with this value of a field, and all that this episode changed."""
         rows = self.base.having(self.world, collection, field, value)
         return [*rows, *(row for row in self.changed if row[0] == collection and row not in rows)]
+
+    def named_by(self, collection: str, field: str, value: JsonValue) -> list[RowKey]:
+        """Return the records with this value of a field; without any, those that may have lost or got it."""
+        rows = self.having(collection, field, value)
+        now = [row for row in rows if _has(self.at(row), field, value)]
+        return now or [
+            row
+            for row in rows
+            if row in self.changed
+            and (
+                self.changed[row] is None or _has(self.base.row(self.world, row, self.without), field, value)
+            )
+        ]
 
     def observe(self, facts: Sequence[Fact]) -> None:
         """Store the facts of an answer."""
