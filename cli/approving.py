@@ -132,7 +132,7 @@ class TerminalApprover:
             agreed = answer is not None and answer.strip() == "yes"
             self._ended = not agreed
         if answer is None:
-            tell("No answer is waited for any more: it does not run.")
+            tell("The prompt was closed. The call does not run.")
         return Approval(held_call.digest, "terminal") if agreed else None
 
 
@@ -174,7 +174,6 @@ def question(held_call: "HeldCall") -> str:
         lines.append(f"  the dream expects: {shown(canonical(observation(held_call.expected)), 400)}")
     lines += [f"  DOUBT {shown(doubt, 400)}" for doubt in held_call.doubts]
     lines.append(
-        f"  call {held_call.digest[:12]}; run it for REAL? "
-        "Only the word yes does; anything else ends the run:"
+        f"  call {held_call.digest[:12]}\n  Run it for REAL? Type yes to run it; anything else ends the run:"
     )
     return "\n".join(lines)

@@ -102,7 +102,7 @@ def _show(result: "RunResult", *, fixed: bool) -> None:
     tell_warnings(result)
     tools = result.facts.tools
     lost = sum(spec.effect is Effect.DESTRUCTIVE for spec in tools)
-    bug = "its bug mended" if fixed else "with one planted bug"
+    bug = "with its bug fixed" if fixed else "with one planted bug"
     say(
         fold(
             f"A support-desk agent with {len(tools)} tools. {lost} of them cannot be undone: they move "
@@ -121,7 +121,7 @@ def _show(result: "RunResult", *, fixed: bool) -> None:
     other = (
         ("Bug", "dreamgym-kit demo", "the same agent with its bug")
         if fixed
-        else ("Fix", "dreamgym-kit demo --fixed", "the same agent, its bug mended")
+        else ("Fix", "dreamgym-kit demo --fixed", "the same agent with its bug fixed")
     )
     yours = ("Yours", "dreamgym-kit init my_agent:graph", "your graph, your tools, dry")
     say_steps(look_at(result.summary, result.directory), other, yours)

@@ -59,7 +59,7 @@ Split = Annotated[
 ]
 Require = Annotated[
     Literal["better", "not-worse"] | None,
-    options.option("--require", "Exit with 1 unless it is that, against --baseline."),
+    options.option("--require", "Exit with 1 unless the result is better (or not worse) than --baseline."),
 ]
 
 
@@ -220,10 +220,10 @@ def ablate_command(
     yes: options.Yes = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Leave out one part of the dream at a time: how true it is then, and how an agent fares in it.
+    """Disable one part of the dream at a time and measure the effect.
 
-    Recorded calls are put to each dream and held against what the real tools said. With --policy an agent
-    works in each; with --learn it is trained in each and tried on the real tools.
+    Each dream's answers are compared with the recorded ones. --policy also evaluates an agent in each dream;
+    --learn trains it there and evaluates it on the REAL tools.
     """
     settings = given.settings()
     from dreamgym_kit.adapters.langgraph.run.ablation import AblationRequest, ablate, ablated_parts

@@ -106,8 +106,12 @@ def _target(text: str) -> ReportFile:
     prefix, colon, place = text.partition(":")
     if colon and prefix in _PREFIXES and place:
         return ReportFile(prefix, place, append=prefix not in ("otel", "png"))
-    form = _FORMATS.get(Path(text).suffix)
-    if form is None or text.partition("=")[0] in (*_PREFIXES, "junit"):
+    name, equals, place = text.partition("=")
+    if equals and name in (*_PREFIXES, "junit"):
+        name = "xml" if name == "junit" else name
+        now = place if _FORMATS.get(Path(place).suffix) == name else f"{name}:{place or 'FILE'}"
+        raise UserError(f"-o {text}: write -o {now}; a file of that name is -o ./{text}. Nothing was run.")
+    if (form := _FORMATS.get(Path(text).suffix)) is None:
         raise UserError(
             f"-o {text}: name a file that ends in .xml (JUnit), .md, .html or .json, or put the form and a "
             "colon before it: md:$GITHUB_STEP_SUMMARY. Nothing was run."

@@ -78,40 +78,86 @@ AsJson = Annotated[bool, option("--json", "Print one JSON object and nothing els
 CONFIG: ContextVar[Path | None] = ContextVar("dreamgym_kit_config", default=None)
 """The settings file that `--config` names; None: the nearest `dreamgym.toml`."""
 OLD_FLAGS: Mapping[str, str] = {
+    "--abstain": "--set simulate.on_unanswered=VALUE",
+    "--address": "--set workers.address=VALUE",
     "--against": "--baseline",
     "--back": "deploy rollback",
-    "--batch": "--set distill.batch_size=...",
+    "--batch": "--set distill.batch_size=VALUE",
+    "--beta": "--set train.beta=VALUE",
+    "--bf16": "--set distill.bf16=true",
+    "--calls": "--max-calls, or --set budget.max_calls=VALUE",
+    "--concurrency": "--set simulate.concurrency=VALUE",
     "--crawl": "the command crawl",
     "--curriculum": "--set curriculum.enabled=true",
+    "--dev": "--set serve.dev=true",
     "--draft": "rules draft",
-    "--engine": "--set workers.backend=...",
+    "--engine": "--set workers.backend=VALUE",
+    "--eval-every": "--set train.eval_every=VALUE",
+    "--eval-n": "--set train.eval_n=VALUE",
+    "--eval-tasks": "--set train.eval_tasks=VALUE",
     "--evaluated": "--evaluation",
     "--explain": "rules show TOOL",
     "--fail-on-findings": "--fail-on critical",
+    "--faults": "--set evaluate.faults=VALUE (of a training train.faults)",
+    "--gate-contradictions": "--set gate.max_contradictions=VALUE",
     "--gate-finding": "--fail-on",
     "--gate-only": "--preflight-only",
+    "--gate-seconds": "--set gate.max_seconds=VALUE",
+    "--gate-success": "--min-pass-rate",
+    "--gate-success-low": "--set gate.min_pass_rate_low=VALUE",
+    "--gate-undetermined": "--max-inconclusive",
+    "--gate-usd": "--set gate.max_usd=VALUE",
     "--html": "view; or export -o FILE.html (compare -o FILE.html)",
     "--junit": "-o FILE.xml (of an old run: export -o FILE.xml)",
     "--last": "the default: leave RUN out",
+    "--leave-out": "--set distill.leave_out=VALUE",
+    "--lora": "--lora-rank",
+    "--lora-rank": "--set serve.lora_rank=VALUE (of a training train.lora_rank)",
+    "--loss": "--set train.loss_type=VALUE",
     "--markdown": "-o md:FILE (of an old run: export -o md:FILE)",
+    "--max": "--set 'gate.max_calls_per_tool={\"TOOL\": 1}'",
+    "--max-calls-per-tool": "--set 'gate.max_calls_per_tool={\"TOOL\": 1}'",
+    "--max-contradictions": "--set gate.max_contradictions=VALUE",
+    "--max-errors": "--set gate.max_errors=VALUE",
+    "--max-inconclusive": "--set gate.max_inconclusive=VALUE",
+    "--max-seconds": "--set gate.max_seconds=VALUE",
+    "--max-tokens": "--set distill.max_tokens=VALUE",
+    "--max-usd": "--set gate.max_usd=VALUE",
+    "--min-pass-rate": "--set gate.min_pass_rate=VALUE",
+    "--min-pass-rate-low": "--set gate.min_pass_rate_low=VALUE",
     "--must-be": "--require",
+    "--n": "--repeats; in a training --group-size",
     "--no-reasoning": "--set distill.reasoning=false",
     "--open": "view",
     "--otel": "export -o otel:FILE|URL",
     "--overlap": "--set train.staleness=1",
+    "--per-second": "--set s2r.rate=VALUE",
     "--per-step": "--tasks-per-step",
-    "--pieces": "--set distill.micro_batches=...",
+    "--pieces": "--set distill.micro_batches=VALUE",
     "--plain": "not needed: progress is plain where stderr is no terminal",
     "--plots": "export -o png:DIR",
     "--policy-b": "--baseline MODEL (and --policy is B)",
-    "--ready-within": "--set serve.ready_within_s=...",
+    "--ready-within": "--set serve.ready_within_s=VALUE",
+    "--recursion": "--set limits.recursion_limit=VALUE",
+    "--report-to": "--set train.report_to=VALUE",
+    "--runs": "--set runs=VALUE",
+    "--save-every": "--set train.save_every=VALUE (of experience train distill.save_every)",
+    "--scale-out": "--set serve.scale_out=true",
+    "--seconds": "--set limits.max_seconds=VALUE",
+    "--seed": "--set simulate.seed=VALUE (of a training train.seed)",
     "--settings": "dreamgym-kit --config FILE COMMAND",
+    "--shard": "--set shard=I/N, or DREAMGYM_SHARD=I/N",
+    "--steps": "--set limits.max_tool_calls=VALUE",
+    "--tenant": "--set tenant=VALUE",
     "--to": "export -o FILE.html",
     "--toml": "rules export",
+    "--tool-parser": "--set serve.tool_parser=VALUE",
     "--trust-guesses": "--allow-guessed",
+    "--usd": "--set budget.max_usd=VALUE",
     "--verify": "s2r verify RUN",
+    "--workers": "--set workers.count=VALUE",
 }
-"""Flags of earlier versions that no setting is called after, and what to type now."""
+"""Flags of earlier versions, and what to type now; a command that has the flag keeps it."""
 OLD_COMMANDS: Mapping[str, str] = {
     "ablate": "experience ablate",
     "buffer rules": "rules show, rules export or rules draft",
@@ -311,8 +357,8 @@ def refuse_old(arguments: Sequence[str], known_flags: Sequence[str]) -> None:
     if arguments[:1] == ["deploy"] and arguments[1:2] and arguments[1] not in _DEPLOY:
         raise UserError(f"deploy {arguments[1]} is now deploy promote {arguments[1]}.")
     flags = dict.fromkeys(word.partition("=")[0] for word in arguments if word.startswith("--"))
-    foreign = [flag for flag in flags if flag not in (*known_flags, "--help", "--")]
-    problems = [f"{flag} is now {now}." for flag in foreign if (now := _typed_now(flag, known_flags))]
+    foreign = [flag for flag in flags if flag in OLD_FLAGS and flag not in known_flags]
+    problems = [f"{flag} {_typed_now(flag, known_flags)}." for flag in foreign]
     for argument, after in zip(arguments, [*arguments[1:], ""], strict=False):
         flag, equals, value = argument.partition("=")
         verdict = _OLD_VERDICTS.get(value if equals else after)
@@ -323,20 +369,10 @@ def refuse_old(arguments: Sequence[str], known_flags: Sequence[str]) -> None:
 
 
 def _typed_now(flag: str, known_flags: Sequence[str]) -> str:
-    """Return the replacement of a flag named after a setting: the command's own flag, or `--set`."""
-    from dreamgym_kit.settings.load import environment_names
-    from dreamgym_kit.settings.read import renamed
-
-    if flag in OLD_FLAGS:
-        return OLD_FLAGS[flag]
-    known_keys = {key: key for key in environment_names().values()}
-    keys = {
-        ".".join(key): None
-        for spelled, key in [*known_keys.items(), *renamed().items()]
-        if key in known_keys and flag in (_flag(spelled[-1]), _flag("-".join(spelled)))
-    }
-    own = [_flag(key) for key in keys if _flag(key) in known_flags]
-    return " or ".join(dict.fromkeys(own) or (f"--set {key}=..." for key in keys))
+    """Say what replaces a flag of an earlier version in a command that has these flags."""
+    now = OLD_FLAGS[flag]
+    now = now if now in known_flags else OLD_FLAGS.get(now, now)
+    return "is gone" if now.startswith("--set ") and "--set" not in known_flags else f"is now {now}"
 
 
 def shard_of(settings: "Settings") -> "Shard | None":

@@ -100,7 +100,7 @@ def test_a_question_that_nobody_answers_keeps_no_thread_and_is_the_last(terminal
     assert not any(thread.is_alive() for thread in waiting), "a thread still waits for the terminal"
     terminal.lines = ["yes\n"]
     assert asyncio.run(approver.approve(held())) is None
-    assert terminal.shown[-1] == "No answer is waited for any more: it does not run."
+    assert terminal.shown[-1] == "The prompt was closed. The call does not run."
 
 
 def test_nobody_is_asked_any_more_once_a_person_has_asked_to_stop(terminal: TerminalDouble) -> None:
@@ -109,4 +109,4 @@ def test_nobody_is_asked_any_more_once_a_person_has_asked_to_stop(terminal: Term
     terminal.on_question = pressed.set  # Ctrl-C while a question is shown, that nobody will ever answer
     assert asyncio.run(approver.approve(held(1))) is None
     assert asyncio.run(approver.approve(held(2))) is None
-    assert [text[:5] for text in terminal.shown] == ["\nHELD", "No an"]
+    assert [text[:5] for text in terminal.shown] == ["\nHELD", "The p"]

@@ -120,4 +120,4 @@ def test_what_a_person_is_asked_shows_all_and_nothing_moves_the_terminal() -> No
     assert text.isascii()
     assert 'payment = "P1' in text
     assert "DOUBT this very call was made 1 times before" in text
-    assert "Only the word yes" in text
+    assert "Type yes to run it" in text

@@ -199,10 +199,10 @@ def test_a_run_of_some_tasks(
     ("expression", "code", "said"),
     [
         ("nobody", 5, "selects none of 1 tasks"),
-        ("a and", 2, "-k 'a and': cannot be read; use words, and, or, not"),
-        ("(a", 2, "cannot be read"),
-        ("a b", 2, "cannot be read"),
-        ("a (b) or ()", 2, "cannot be read"),
+        ("a and", 2, "-k 'a and' is not a valid expression. Combine words with and, or, not and"),
+        ("(a", 2, "is not a valid expression"),
+        ("a b", 2, "is not a valid expression"),
+        ("a (b) or ()", 2, "is not a valid expression"),
     ],
 )
 def test_what_selects_nothing_runs_nothing(

@@ -164,7 +164,7 @@ def test_what_the_kernel_stopped_fails_the_run_and_is_named(
     assert '<property name="guard" value="egress guard and ' in (project / "junit.xml").read_text()
     assert "Guard         egress guard and " in kit(project, "report").stdout
     without = kit(project, *words, "--set", "guard.sandbox=off")
-    assert "egress guard alone, no kernel sandbox: switched off" in " ".join(without.stdout.split())
+    assert "egress guard only, no kernel sandbox: switched off" in " ".join(without.stdout.split())
     assert outside.exists()
 
 

@@ -1,6 +1,8 @@
 """Which reads a crawl makes: those without arguments, then those with ids; no guess where names tell."""
 
-from dreamgym_kit.dream.crawl_queue import Frontier, words_of
+from each_row import each_row
+
+from dreamgym_kit.dream.crawl_queue import Frontier, _likeness, _Origin, words_of
 from dreamgym_kit.types import Call, Effect, ToolSpec
 
 
@@ -60,6 +62,21 @@ def test_the_types_and_choices_of_the_schema_are_kept_to() -> None:
     frontier = Frontier([read("all"), read("by_kind", kind=kind), read("get_order", order_id="integer")])
     calls = crawl(frontier, lambda call: [{"order_id": 7, "kind": "odd"}, {"order_id": "x"}])
     assert set(calls) == {("all",), ("by_kind", "open"), ("by_kind", "closed"), ("get_order", 7)}
+
+
+@each_row(
+    ("argument", "field"),
+    [
+        ("sku", "skus"),
+        ("sku", "SKUs"),
+        ("gpu", "gpus"),
+        ("url", "URLs"),
+        ("menu_id", "menus"),
+        ("box", "boxes"),
+    ],
+)
+def test_a_field_in_plural_is_like_the_argument(argument: str, field: str) -> None:
+    assert _likeness(argument, _Origin(field), "look") >= 2
 
 
 def test_several_arguments_come_from_one_record() -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
@@ -152,6 +153,11 @@ def test_a_command_that_runs_first_refuses_what_only_export_writes(target: str) 
     assert targets_of([target])
 
 
-def test_a_form_before_an_equals_sign_is_no_folder() -> None:
-    with pytest.raises(UserError, match="put the form and a colon before it"):
-        targets_of(["junit=report.xml"])
+@each_row(
+    ("text", "now"),
+    [("junit=report.xml", "report.xml"), ("html=old/x.html", "old/x.html"), ("md=$SUMMARY", r"md:\$SUMMARY")],
+)
+def test_a_form_before_an_equals_sign_is_no_folder(text: str, now: str) -> None:
+    with pytest.raises(UserError, match=f"write -o {now}; a file of that name is -o ./{re.escape(text)}. "):
+        targets_of([text])
+    assert [target.place for target in targets_of([f"./{text}.md"])] == [f"./{text}.md"]

@@ -180,6 +180,37 @@ def test_after_the_test_nothing_of_the_gate_is_left(project, touched) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
+def test_classes_and_parameters_have_cassettes_of_their_own(project, run, touched) -> None:
+    test = """
+        import pytest
+        from agent import graph
+
+        class TestOrders:
+            @pytest.mark.parametrize("order", ["o1", "a/b", "a b"])
+            def test_cancels(self, dream, order):
+                dream.run(graph, "Please cancel " + order.replace(" ", "")).called("get_order")
+
+            def test_twice(self, dream):
+                dream.run(graph, "cancel o1").called("cancel_order", order_id="o1")
+                dream.run(graph, "cancel o2").called("cancel_order", order_id="o2")
+                assert len(dream.episodes) == 2
+    """
+    project.makepyfile(test_orders=test)
+    run("--dream-record=once").assert_outcomes(passed=4)
+    names = [str(path.relative_to(project.path / "cassettes")) for path in recorded(project)]
+    assert len(names) == 4
+    assert names[:2] == [
+        "test_orders/TestOrders.test_cancels-a-b-" + names[0].split("-")[-1],
+        "test_orders/TestOrders.test_cancels-a-b-" + names[1].split("-")[-1],
+    ]
+    assert "test_orders/TestOrders.test_cancels-o1.jsonl" in names
+    before = touched()
+    run().assert_outcomes(passed=4)
+    assert touched() == before
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [pytest.param("auto", marks=pytest.mark.nightly), "strict"])
 def test_async_tests_dream_on_their_own_loop(project, run, touched, mode) -> None:
     mark = "" if mode == "auto" else "@pytest.mark.asyncio"

@@ -390,6 +390,9 @@ def test_two_failures_in_a_thousand_are_never_all_of_them() -> None:
 
 
 def test_a_gate_that_somebody_edited_in_a_run_is_refused_in_words() -> None:
-    for said in ({"success": "x"}, {"forbid": 5}, {"max": [1]}, {"fail_on": {"a": 1}}, {"max_errors": None}):
-        with pytest.raises(UserError, match="the run's own gate: gate"):
-            summarize([episode("a")], {"mode": "dream", "gate": said}).rules()
+    no_limits = [
+        {name: None} for name in ("max_errors", "forbid", "fail_on", "max_calls_per_tool", "imagined")
+    ]
+    for gate in ({"success": "x"}, {"forbid": 5}, {"max": [1]}, {"fail_on": {"a": 1}}, *no_limits):
+        with pytest.raises(UserError, match=r"the run's own gate \(was it edited\?\): gate"):
+            summarize([episode("a")], {"mode": "dream", "gate": gate}).rules()

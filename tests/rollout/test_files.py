@@ -76,6 +76,13 @@ def test_after_a_full_disk_nothing_more_is_written(
     assert (tmp_path / "log").read_bytes() == (b"one\n" if undo else b"one\nt")
 
 
+def test_links_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "log").symlink_to(tmp_path / "elsewhere")
+    for use in (LineLog, lambda path: list(read_lines(path))):
+        with pytest.raises(RunDirectoryError, match="is a link"):
+            use(tmp_path / "log")
+
+
 def test_a_line_that_is_no_record_is_named(tmp_path: Path) -> None:
     def even(value: object) -> object:
         if value == 3:

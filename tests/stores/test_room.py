@@ -1,6 +1,9 @@
 """A buffer that is written keeps to its room: dreamt rows leave first, and who cannot leave stops nobody."""
 
+import json
 import sqlite3
+import subprocess
+import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +16,7 @@ from dreamgym_kit.errors import StoreError
 from dreamgym_kit.interfaces import Room
 from dreamgym_kit.replay import eviction
 from dreamgym_kit.replay.eviction import room_of
+from dreamgym_kit.replay.records import dump_transition
 from dreamgym_kit.settings.load import load_settings, parse_settings
 from dreamgym_kit.settings.schema import ReplaySettings
 from dreamgym_kit.types import Answer, Call, Effect, Source, Transition
@@ -118,3 +122,14 @@ def test_settings_hold_for_whoever_opens_a_buffer_to_add(tmp_path: Path) -> None
             "dreamt_share or dreamt_days). Real recordings are evicted last."
         )
     ]
+
+
+def test_an_import_says_what_left_again(tmp_path: Path) -> None:
+    (tmp_path / "dreamgym.toml").write_text("[replay]\ndreamt_share = 0.5\n")
+    lines = [dump_transition(row(step, dreamt=step > 1)) for step in (1, 2, 3)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(lines))
+    command = [sys.executable, "-m", "dreamgym_kit.cli.main", "buffer", "import", "rows.jsonl", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, json.loads(done.stdout)["new"]) == (0, 3)
+    assert done.stderr.startswith(f"1 recordings were evicted from {tmp_path}/dreamgym.db: ")
+    assert steps(tmp_path / "dreamgym.db") == [1, 3]

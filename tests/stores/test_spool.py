@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from away_double import AwayServerDouble, AwayStoreDouble, Fault, seen
@@ -78,6 +80,27 @@ def test_a_line_that_a_kill_left_half_goes_and_the_others_stay(spool: Outbox) ->
         assert spool.ids() == {seen(1).id, seen(2).id}
     spool.path.write_bytes(whole[:-1])  # nothing was ever acknowledged
     assert spool.deliver(MemoryStore()).sent == 0
+
+
+def test_what_is_written_just_now_is_not_read_past(spool: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first half is met at the file's end, its second half is there a moment later."""
+    spool.add([seen(1), seen(2)])
+    first, second = spool.path.read_bytes().splitlines(keepends=True)
+    halves = [first, second[:20], second[20:]]
+    opened = os.fdopen
+
+    def growing(descriptor: int, mode: str, *given: Any, **named: Any) -> Any:
+        file = opened(descriptor, mode, *given, **named)
+        if mode != "rb":
+            return file
+        double = MagicMock(wraps=file)
+        double.__enter__.return_value = double
+        double.__exit__.side_effect = lambda *_: file.close()
+        double.readline.side_effect = lambda _: halves.pop(0) if halves else b""
+        return double
+
+    monkeypatch.setattr(os, "fdopen", growing)
+    assert [line.raw for line in spool._lines()] == [first]
 
 
 def test_a_line_that_somebody_broke_is_named_and_stays(spool: Outbox) -> None:

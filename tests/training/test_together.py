@@ -15,6 +15,7 @@ pytest.importorskip("trl", reason="the extra train is not installed", exc_type=I
 from trainers.bare_loop import furthest
 
 from dreamgym_kit.adapters.models.folders import load_model
+from dreamgym_kit.adapters.trainers.ranks import _learn
 from dreamgym_kit.errors import TrainingStopped
 
 pytestmark = pytest.mark.slow
@@ -90,6 +91,15 @@ def test_an_alarm_ends_both_and_is_said_once(tmp_path: Path) -> None:
     assert done.stderr.count("ALARM kl") == 1
     assert "exitcode  : 1 " in done.stderr
     assert "local_rank: 1" not in done.stderr
+
+
+class FindsNoNumberDouble:
+    def fit(self, *_: object, **__: object) -> None:
+        raise TrainingStopped("not_finite", "the loss is nan", step=2)
+
+
+def test_a_process_that_finds_no_number_itself_goes_on_listening_to_the_first() -> None:
+    _learn(FindsNoNumberDouble(), 3)
 
 
 @pytest.mark.nightly

@@ -7,7 +7,7 @@ import pytest
 from training.loop_doubles import Planted
 from training.trained_runs import trained_run, training_in
 
-from dreamgym_kit.adapters.langgraph.training.train import goes_on
+from dreamgym_kit.adapters.langgraph.training.train import goes_on, impatience
 from dreamgym_kit.report.training import Training, share_of, training_of
 from dreamgym_kit.report.training_curves import curves_of
 from dreamgym_kit.report.training_text import render_training
@@ -132,3 +132,10 @@ def test_pictures_are_drawn_of_any_training(tmp_path: Path) -> None:
         assert {"training.png", "training-dark.png", "success.png"} <= {path.name for path in drawn}
         assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)
     assert draw_training(Training(MANIFEST, (), (), {}), tmp_path / "none") == []
+
+
+def test_a_training_whose_batches_hung_on_time_says_so() -> None:
+    assert impatience(0) == []
+    (warning,) = impatience(3)
+    assert warning.startswith("3 times an episode asked the policy nothing")
+    assert "may differ in the last bits" in warning

@@ -26,6 +26,7 @@ _DEEPEST = 8
 _KEYS = frozenset({"id", "no", "number", "key", "ref", "code", "name", "uuid", "slug"})
 
 _LETTERS, _DIGITS = re.compile(r"[^\W\d_]+"), re.compile(r"\d+")
+_PLURAL = re.compile(r"(?<=[A-Z]{2})s(?![a-z])")
 _TYPES: Mapping[str, tuple[type, ...]] = {"string": (str,), "integer": (int,), "number": (int, float)}
 
 
@@ -277,5 +278,6 @@ def _likeness(argument: str, origin: _Origin, tool: str) -> int:
 
 
 def _tokens(name: str) -> tuple[str, ...]:
-    """The words of a name in singular: "orderIds" is order, id."""
-    return tuple(map(singular, words(name)))
+    """The words of a name in singular, as far as a crawl needs it: "orderIds" is order, id; "SKUs" is sku."""
+    parts = map(singular, words(_PLURAL.sub("", name)))  # `singular` keeps "status"; here "menus" is menu
+    return tuple(part[:-1] if part.endswith(("us", "is")) and len(part) > 3 else part for part in parts)

@@ -95,9 +95,9 @@ def _named(fd: int, number: int) -> OpenConnection | None:
 
 KNOWN_GAPS: dict[str, str] = {
     "open_connection": "A connection that was open before the dream began can still be used by C libraries "
-    "(a database driver), through its descriptor (`multiprocessing.connection`), by a method that was taken "
-    "off it before or is of C's own class, and by code that belongs to no episode; `doctor` and the run's "
-    "warnings list those that are open.",
+    "(a database driver), through its descriptor (`multiprocessing.connection`), through a method saved "
+    "before the dream, or a method of the C socket class, and by code that belongs to no episode; `doctor` "
+    "and the run's warnings list those that are open.",
     "open_file": "A file that was opened for writing before the dream began can still be written to.",
     "earlier_child": "A process that was started before the dream began runs on, and can be sent work.",
     "c_function": "A C function that was looked up with ctypes before the dream began can still be called.",

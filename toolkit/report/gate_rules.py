@@ -16,7 +16,8 @@ from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from math import floor
-from typing import TYPE_CHECKING, Any
+from types import NoneType
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from dreamgym_kit.report.percent import format_some
 from dreamgym_kit.serialization import JsonValue
@@ -124,9 +125,10 @@ def gate_from_record(record: JsonValue, *, judges: bool = True) -> GateSettings:
     entries: dict[str, Any] = {renamed.get(name, name): value for name, value in record.items()}
     if "max_errors" not in record:
         entries = {"min_pass_rate": 1.0 if judges else None, "max_inconclusive": None, **entries}
-    unset = [name for name in keys if name != "max_errors" and entries.get(name, 0) is None]
+    hints = get_type_hints(GateSettings)
+    unset = [name for name in keys if entries.get(name, 0) is None and NoneType in get_args(hints[name])]
     given = {name: entries[name] for name in keys if name in entries and name not in unset}
-    gate = read_section(GateSettings, given, ("gate",), lambda *_: "the run's own gate")
+    gate = read_section(GateSettings, given, ("gate",), lambda *_: "the run's own gate (was it edited?)")
     nothing: dict[str, Any] = dict.fromkeys(unset)
     return replace(gate, **nothing)
 

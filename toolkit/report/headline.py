@@ -380,7 +380,7 @@ def format_guard(summary: RunMetrics) -> str:
     if not isinstance(sandbox, Mapping):
         return ""
     stands = Confinement(str(sandbox.get("kind")), one_line(str(sandbox.get("why"))))
-    return f"egress guard alone, {stands}" if stands.kind == NONE else f"egress guard and {stands}"
+    return f"egress guard only, {stands}" if stands.kind == NONE else f"egress guard and {stands}"
 
 
 def format_reached(summary: RunMetrics) -> str:

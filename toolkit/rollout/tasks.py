@@ -286,7 +286,8 @@ def select_tasks(tasks: Sequence[Task], expression: str) -> list[Task]:
         selected = [task for task in tasks if _holds(body, words, task.id.casefold())]
     except (SyntaxError, TypeError, RecursionError, MemoryError):
         raise UserError(
-            f"-k {expression!r}: cannot be read; use words, and, or, not, ( ). Nothing was run."
+            f"-k {expression!r} is not a valid expression. Combine words with and, or, not and parentheses: "
+            "'refund and not big'. Nothing was run."
         ) from None
     if not selected:
         some = ", ".join(task.id for task in tasks[:3])

@@ -105,7 +105,7 @@ def stands_for(wanted: str) -> Confinement:
         return Confinement(EXTERNAL)
     if wanted == "off":
         return Confinement(NONE, "switched off")
-    why = "a process that runs already is not confined; start it by dreamgym-kit sandbox -- COMMAND"
+    why = "a running process cannot be confined. Start it with: dreamgym-kit sandbox -- COMMAND"
     return Confinement(NONE, why)
 
 

@@ -1,6 +1,6 @@
 """The data of the page's first screens: the report, and what the page shows beside it.
 
-Fields (schema 2; a later version adds fields and keeps these):
+Fields (the schema is higher once a later version changes or removes one):
 
     schema       3
     kind         "simulate" or "record"

@@ -189,9 +189,10 @@ async function detail(place) {
 // not Intl.NumberFormat: its first use loads a library, a tenth of the time until the page is open
 const whole = (count) => String(count).replace(/\B(?=(\d{3})+$)/g, ',');
 // as the terminal rounds: half to even, never up to 100 or down to 0
+const halfEven = (value) =>
+  value % 1 === 0.5 ? Math.floor(value) + (Math.floor(value) % 2) : Math.round(value);
 function wholePercent(share) {
-  const below = Math.floor(100 * share);
-  const near = 100 * share - below === 0.5 ? below + (below % 2) : Math.round(100 * share);
+  const near = halfEven(100 * share);
   if (near === 100 && share < 1) return 99;
   return near === 0 && share > 0 ? 1 : near;
 }

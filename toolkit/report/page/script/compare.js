@@ -76,7 +76,8 @@ function marks(text) {
 const WORD_SIGN = {better: 'passed', worse: 'failed', unknown: 'inconclusive'};
 function taskRow(task) {
   const known = WORD_SIGN[task.word];
-  const moved = Math.round(100 * (task.after - task.before));
+  const change = task.after - task.before;
+  const moved = Math.sign(change) * halfEven(100 * Math.abs(change));
   const points = ['better', 'worse'].includes(task.word) ? ` ${moved > 0 ? '+' : ''}${moved} points` : '';
   const judged = {class: 'word v-' + (known || 'inconclusive')};
   const side = (share, signs) =>
