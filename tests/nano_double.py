@@ -96,3 +96,12 @@ def write_double(folder: Path, seed: int = 0, **options) -> Path:
     model_double(seed, **options).save_pretrained(folder)
     tokenizer_double().save_pretrained(folder)
     return folder
+
+
+def save_untrained(folder: Path, *, seed: int = 0) -> None:
+    """Write an untrained nano policy: it loads, decodes and copies, but knows nothing of the desk."""
+    from dreamgym_kit.recipes.nano.start import new_model, save_model
+    from dreamgym_kit.recipes.nano.tokens import build_tokenizer
+
+    tokenizer = build_tokenizer()
+    save_model(new_model(tokenizer, seed=seed), tokenizer, folder)

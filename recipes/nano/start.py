@@ -93,14 +93,6 @@ def save_model(model: "Qwen3ForCausalLM", tokenizer: "PreTrainedTokenizerBase", 
     write_model(folder, model, tokenizer)
 
 
-def save_untrained(folder: Path, *, seed: int = 0, shape: Shape | None = None) -> None:
-    """Write an untrained model directory: it loads, decodes and copies, but knows nothing of the desk."""
-    from dreamgym_kit.recipes.nano.tokens import build_tokenizer
-
-    tokenizer = build_tokenizer()
-    save_model(new_model(tokenizer, seed=seed, shape=shape), tokenizer, folder)
-
-
 class _Circuits:
     """Where things stand in the residual stream: [constant 1, the token, a sketch of the previous token]."""
 

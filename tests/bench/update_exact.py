@@ -36,10 +36,10 @@ def quick(seed: int) -> list[tuple[str, float, str]]:
 
 
 def _figures(seed: int, pieces: tuple[int, ...]) -> list[tuple[str, float, str]]:
+    from nano_double import save_untrained
     from trainers.tiny_model import write_tiny_model
 
     from dreamgym_kit.adapters.trainers.options import GrpoOptions
-    from dreamgym_kit.recipes.nano.start import save_untrained
 
     adam = GrpoOptions()
     plain = replace(adam, optimizer="sgd", learning_rate=0.1, warmup_steps=1)

@@ -22,7 +22,7 @@ pytest.importorskip("trl", reason="the extra train is not installed")
 @pytest.fixture
 def weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The shipped model; an untrained one that copies where none is shipped."""
-    from dreamgym_kit.recipes.nano.start import save_untrained
+    from nano_double import save_untrained
 
     if not (build.WEIGHTS / "model.safetensors").exists():
         save_untrained(tmp_path / "policy")

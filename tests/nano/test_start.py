@@ -6,9 +6,10 @@ import pytest
 
 pytest.importorskip("torch", reason="the extra train is not installed")
 import torch
+from nano_double import save_untrained
 
 from dreamgym_kit.recipes.nano.learn import repetition
-from dreamgym_kit.recipes.nano.start import new_model, save_untrained
+from dreamgym_kit.recipes.nano.start import new_model
 from dreamgym_kit.recipes.nano.tokens import build_tokenizer, ids_and_names
 
 
