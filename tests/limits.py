@@ -16,9 +16,10 @@ FOLDERS = ("toolkit", "adapters", "recipes", "cli")
 CEILINGS = {
     # what: (ceiling, which issue may raise it)
     # over House II's: programs of tools (4,900), imagined runs (2,300), the kernel sandbox (1,500), the
-    # LangGraph runtime (1,300), secrets by maintained rules (1,100), fields of the environment (650), effects
-    # by argument (500), what LangGraph calls beside nodes and other attacks on the gate (250), views (230),
-    # drafted programs and OpenAPI documents (640), proofs of look-ups and cuts (220), kept mining and next steps (330), failed writes (150)
+    # LangGraph runtime (1,300), secrets by maintained rules (1,100), fields of the environment (650),
+    # effects by argument (500), what LangGraph calls beside nodes and other attacks on the gate (250),
+    # views (230), drafted programs and OpenAPI documents (640), proofs of look-ups (220), kept mining and
+    # next steps (330), failed writes (150)
     "lines": (91_525, "The dream speaks, Day one; House II ends at 66,000"),
     "files": (379, "The dream speaks; House II ends at 380"),
     "setting_declarations": (0, "none"),
