@@ -318,7 +318,7 @@ def _announced(real: Callable[..., Any], event: str) -> Callable[..., Any]:
 def _in_order(real: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """The arguments of a call in the order of the parameters, however they are given."""
     try:
-        bound = inspect.signature(real).bind(*args, **kwargs)
+        bound = inspect.signature(real).bind_partial(*args, **kwargs)
     except (TypeError, ValueError):  # a function of C may not tell; the call itself refuses wrong arguments
         return [*args, *kwargs.values()]
     bound.apply_defaults()
