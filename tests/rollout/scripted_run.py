@@ -87,7 +87,9 @@ class RunnerDouble:
             case "thread":  # a sync tool in a thread, which nobody can cancel
                 await asyncio.get_running_loop().run_in_executor(None, time.sleep, seconds)
             case "blocks":  # a sync tool on the loop itself
-                time.sleep(seconds)
+                until = time.monotonic() + seconds
+                while time.monotonic() < until:  # one sleep would keep a signal that came just before it
+                    time.sleep(min(seconds, 0.1))
             case "stubborn":  # code that takes its cancellation for an error and goes on
                 until = time.monotonic() + seconds
                 while (left := until - time.monotonic()) > 0:
