@@ -98,7 +98,8 @@ class Upstream:
         # Not the sources beside the tests: the installed package is what is tested.
         with tarfile.open(archive) as tar:
             wanted = [member for member in tar if member.name.split("/")[1] in ("tests", "pyproject.toml")]
-            tar.extractall(self.root, members=wanted, filter="data")
+            tar.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.3 has none
+            tar.extractall(self.root, members=wanted)
 
     def folder(self, suite: Suite) -> Path:
         """Where a suite was unpacked."""
