@@ -117,9 +117,9 @@ def test_under_a_judge_that_errs_a_few_successes_prove_nothing() -> None:
 
 def test_what_a_judges_errors_explain_is_worth_little() -> None:
     evidence = SeenOutcomes(4, 76)
-    told = estimated(evidence, NOBODY, Doubt(0.05))
-    untold = estimated(evidence, NOBODY, Doubt())
-    assert told.value < untold.value / 3
+    listed = estimated(evidence, NOBODY, Doubt(0.05))
+    undoubted = estimated(evidence, NOBODY, Doubt())
+    assert listed.value < undoubted.value / 3
 
 
 def test_of_a_task_that_was_never_met_its_likes_speak() -> None:
@@ -140,8 +140,8 @@ def test_what_was_seen_counts_half_after_a_half_life() -> None:
 
 
 def test_a_clusters_evidence_is_the_sum_of_its_tasks() -> None:
-    told = {"a": SeenOutcomes(1, 2), "b": SeenOutcomes(3, 0), "c": SeenOutcomes(0, 5)}
-    assert pooled(told, {"a": 0, "b": 0, "c": 1}) == {0: SeenOutcomes(4, 2), 1: SeenOutcomes(0, 5)}
+    listed = {"a": SeenOutcomes(1, 2), "b": SeenOutcomes(3, 0), "c": SeenOutcomes(0, 5)}
+    assert pooled(listed, {"a": 0, "b": 0, "c": 1}) == {0: SeenOutcomes(4, 2), 1: SeenOutcomes(0, 5)}
 
 
 @given(counts, counts, st.floats(0, 0.3), st.floats(0, 0.5), counts, counts)
@@ -172,12 +172,12 @@ def test_hard_but_solvable_tasks_are_drawn_more_often_and_none_is_forgotten() ->
     easy = estimated(SeenOutcomes(15, 1), SeenOutcomes(), Doubt())
     half = estimated(SeenOutcomes(8, 8), SeenOutcomes(), Doubt())
     tasks = tasks_named(20)
-    told = [
+    listed = [
         Standing(task, one, score_of(one, SETTINGS.explore), met=1)
         for task, one in zip(tasks, [half] * 10 + [easy] * 10, strict=True)
     ]
     met = Counter(
-        pick.task.id for seed in range(200) for pick in drawn(told, 4, settings=SETTINGS, key=[seed])
+        pick.task.id for seed in range(200) for pick in drawn(listed, 4, settings=SETTINGS, key=[seed])
     )
     hard = sum(met[task.id] for task in tasks[:10])
     assert hard > 3 * sum(met[task.id] for task in tasks[10:])
@@ -185,8 +185,8 @@ def test_hard_but_solvable_tasks_are_drawn_more_often_and_none_is_forgotten() ->
 
 
 def test_a_share_of_each_draw_goes_to_those_not_met_for_longest() -> None:
-    told = [replace(one, met=place) for place, one in enumerate(standings(12), start=1)]
-    picks = drawn(told, 8, settings=replace(SETTINGS, round_robin_share=0.25), key=[0])
+    listed = [replace(one, met=place) for place, one in enumerate(standings(12), start=1)]
+    picks = drawn(listed, 8, settings=replace(SETTINGS, round_robin_share=0.25), key=[0])
     assert {pick.task.id for pick in picks if pick.why == TURN} == {"t0", "t1"}
     assert sum(pick.why == SCORE for pick in picks) == 6
 
@@ -200,9 +200,9 @@ def test_made_tasks_get_no_more_than_their_share() -> None:
 
 
 def test_tasks_that_rest_are_drawn_only_where_others_are_too_few() -> None:
-    told = [replace(one, rests="mastered" if place else "") for place, one in enumerate(standings(6))]
-    assert [pick.task.id for pick in drawn(told, 1, settings=SETTINGS, key=[0])] == ["t0"]
-    assert len(drawn(told, 4, settings=SETTINGS, key=[0])) == 4
+    listed = [replace(one, rests="mastered" if place else "") for place, one in enumerate(standings(6))]
+    assert [pick.task.id for pick in drawn(listed, 1, settings=SETTINGS, key=[0])] == ["t0"]
+    assert len(drawn(listed, 4, settings=SETTINGS, key=[0])) == 4
 
 
 def test_a_further_draw_of_a_step_takes_other_tasks_while_there_are_any() -> None:

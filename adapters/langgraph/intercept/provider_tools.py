@@ -108,7 +108,7 @@ def allowed_arguments(session: Session | None, model: Any, kwargs: dict[str, Any
 
 
 def bound_in(graph: Any) -> list[str]:
-    """Return the provider's tools that the nodes of a graph bind, as far as visible before they run."""
+    """Return the tools of the model's provider that a graph's nodes visibly bind before a run."""
     names: dict[str, None] = {}
     for _, node in nodes_of(graph):
         for inner in unwrapped(node):

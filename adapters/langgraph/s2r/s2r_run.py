@@ -134,7 +134,7 @@ def s2r_report(result: S2rResult) -> dict[str, Any]:
 def run_s2r(
     request: S2rRequest, *, events: EventSink | None = None, stop: StopSwitch | None = None
 ) -> S2rResult:
-    """Continue from the dream on the real tools, as far as gate, budget and stage allow.
+    """Continue training on the real tools, within the preflight gate, the budget and the stage.
 
     Raises:
         MissingExtra: the packages of the extra `train` are not installed.
@@ -385,7 +385,7 @@ def s2r(
     preflight_only: bool = False,
     events: EventSink | None = None,
 ) -> S2rResult:
-    """Let a policy trained in a dream continue to learn on the REAL tools, as far as gate and budget allow.
+    """Continue training a policy on the REAL tools, within the preflight gate and the budget.
 
     Args:
         graph: as for `simulate`.

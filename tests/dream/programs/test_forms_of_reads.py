@@ -1,4 +1,4 @@
-"""Forms of reads that many tool suites have: each answered where no recording asked the very question."""
+"""Common kinds of reads: the dream answers each for arguments that no recording has."""
 
 from typing import Any
 
