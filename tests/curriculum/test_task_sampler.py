@@ -117,9 +117,9 @@ def test_under_a_judge_that_errs_a_few_successes_prove_nothing() -> None:
 
 def test_what_a_judges_errors_explain_is_worth_little() -> None:
     evidence = SeenOutcomes(4, 76)
-    listed = estimated(evidence, NOBODY, Doubt(0.05))
+    doubted = estimated(evidence, NOBODY, Doubt(0.05))
     undoubted = estimated(evidence, NOBODY, Doubt())
-    assert listed.value < undoubted.value / 3
+    assert doubted.value < undoubted.value / 3
 
 
 def test_of_a_task_that_was_never_met_its_likes_speak() -> None:
