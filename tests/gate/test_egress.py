@@ -9,6 +9,7 @@ import os
 import shutil
 import socket
 import sqlite3
+import stat
 import subprocess
 import sys
 import tempfile
@@ -147,6 +148,27 @@ def test_a_folder_allowed_through_a_link_is_allowed_by_its_own_name(guard, tmp_p
     guard(paths=(tmp_path / "link",))
     (tmp_path / "real" / "file").write_text("x")
     (tmp_path / "link" / "file").write_text("y")
+
+
+@pytest.mark.parametrize("name", ["mkfifo", "mknod"])
+def test_a_special_file_is_judged_by_the_folder_that_it_is_made_in(
+    guard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    inside.mkdir()
+    outside.mkdir()
+    monkeypatch.chdir(inside)
+    folders = [os.open(folder, os.O_RDONLY) for folder in (inside, outside)]
+    guard(paths=(inside,))
+    make = getattr(os, name)
+    try:
+        make("here", stat.S_IFIFO | 0o600, dir_fd=folders[0])
+        with pytest.raises(RealCallBlocked, match="make the special file"):
+            make("there", stat.S_IFIFO | 0o600, dir_fd=folders[1])
+    finally:
+        for folder in folders:
+            os.close(folder)
+    assert (os.listdir(inside), os.listdir(outside)) == (["here"], [])
 
 
 def test_only_bytecode_may_lie_where_bytecode_lies(guard, tmp_path: Path) -> None:
