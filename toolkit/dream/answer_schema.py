@@ -30,9 +30,8 @@ _SURE_OF_KEYS = 5  # answers without another key, from which on one more is none
 _MAX_KEYS = 40  # an object with more keys over all answers is a table, not a record
 _MAX_DECLARED = 60_000  # characters
 _DEEP = 12
-_LEFT_OUT = frozenset(
-    {"pattern", "patternProperties", "format", "$schema", "$id"}
-)  # their regular expressions
+_LEFT_OUT = frozenset({"pattern", "patternProperties", "format", "$schema", "$id"})
+"""Keywords that are not checked: regular expressions of a server can stall, and names can refer elsewhere."""
 _METHODS = frozenset({"get", "post", "put", "patch", "delete"})
 _TELLING = ("properties", "items", "$ref", "anyOf", "allOf", "enum")  # a schema without them is a mere type
 _REFERENCE = re.compile(r'"#/(?:components/schemas|definitions)/([^"]+)"')

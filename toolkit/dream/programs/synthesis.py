@@ -66,6 +66,7 @@ _MARKS = "\ue000-\uf8ff"  # private characters: one stands for a whole argument
 _MADE_UP = re.compile(r"(id|_at|time|date|number|token|key|ref|no)$")
 _IDS = re.compile(r"(id|no|number)'", re.IGNORECASE)
 _TIME = re.compile(r"(_at|time|timestamp)$")
+_DATED = re.compile(r"\d{4}-\d\d-\d\d")
 _SECONDS = re.compile(r":\d\d:(?!00)\d\d")
 
 Examples = Sequence[Example]
@@ -923,9 +924,7 @@ def is_made_up(name: str, values: Sequence[JsonValue]) -> bool:
     if len(texts) < len(values):
         return False
     distinct, low = len(set(texts)), name.lower()
-    if all(
-        re.match(r"\d{4}-\d\d-\d\d", text) for text in texts
-    ):  # a clock shows seconds, a given time has none
+    if all(map(_DATED.match, texts)):  # a clock shows seconds, a given time has none
         return bool(_TIME.search(low)) and distinct > 1 and any(map(_SECONDS.search, texts))
     varied = distinct > min(3, 0.5 * len(texts)) and all(len(text.split()) == 1 for text in texts)
     return varied and bool(_MADE_UP.search(low)) and 2 * sum(map(has_digits, texts)) > len(texts)
