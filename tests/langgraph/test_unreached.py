@@ -166,3 +166,26 @@ def test_what_a_chat_model_uses_is_its_own_affair(project: Any, tmp_path: Path, 
     episode = dreamt(project, 'Desk("o1").spelled("o1")', tmp_path, late=late)
     assert (tmp_path / "trace").read_text("utf-8") == "asked\n" + "asked late\n" * bool(late)
     assert "O1" in str(episode.messages[-1])
+
+
+STATED = """
+    from langgraph.graph import START, MessagesState, StateGraph
+    KEPT = open(LEDGER, "a", buffering=1)
+    def first(state):
+        import late_helper
+        return {"messages": []}
+    def stated(state):
+        print("ran", file=KEPT)
+        return {"messages": []}
+    builder = StateGraph(MessagesState).add_node("first", first).add_node("stated", stated)
+    graph = builder.add_edge(START, "first").add_edge("first", "stated").compile()
+"""
+
+
+def test_a_late_import_does_not_intercept_what_settings_decide(project: Any, tmp_path: Path) -> None:
+    graph = project.write(f"LEDGER = {str(tmp_path / 'ledger')!r}\n" + dedent(STATED))
+    (tmp_path / "late_helper.py").write_text(f"from {project.module} import stated\n", "utf-8")
+    settings = f'[nodes.stated]\neffect = "pure"\n[guard]\nallow_paths = [{json.dumps(str(tmp_path))}]\n'
+    task = Task("t", {"messages": [("user", "hi")]})
+    dreamgym_kit.simulate(str(graph), [task], buffer=MemoryStore(), settings=parse_settings(settings))
+    assert (tmp_path / "ledger").read_text("utf-8") == "ran\n"
