@@ -100,6 +100,13 @@ REPAINTED = SeenStep("car_by_id", {"car_id": "CAR28"}, True, {**CARS["CAR28"], "
             ORDERS["ORD101"],
         ),
         (
+            [*EVERY_ORDER, *(("latest_order", {"buyer_id": name}) for name in LATEST)],
+            [],
+            "latest_order",
+            {"buyer_id": "BUY1"},
+            LATEST["BUY1"],
+        ),
+        (
             [*EVERY_ORDER, *(("latest_order", {"buyer_id": f"BUY{n}"}) for n in range(10, 20))][::-1],
             [],
             "latest_order",
@@ -125,6 +132,7 @@ REPAINTED = SeenStep("car_by_id", {"car_id": "CAR28"}, True, {**CARS["CAR28"], "
     ],
     ids=[
         "a shared field is no key",
+        "a recorded choice among several records stays",
         "several records have this value",
         "a record has lost this value",
         "an answer of its own stays",
