@@ -108,20 +108,12 @@ def explain(
 def _named_or_constant(examples: Examples, field: str, *, alike: bool) -> Program | None:
     named = direct(examples, field)
     if not alike:
-        return named and _or_else(examples, named, field)
+        return named
     if named is not None and named.names[0].startswith(("count(", "len(", FIELD)):
         named = None
     if named is not None and "old" in named.names:
         return Get(("old",))  # it stays as it is, whatever that is
     return _constant(examples, named, field) or named
-
-
-def _or_else(examples: Examples, named: Get, field: str) -> Program:
-    """Add an alternative for examples without the name: an optional argument that sets a field."""
-    rest = [(scope, out) for scope, out in examples if named(scope) is UNKNOWN]
-    proved = len({value_key(out) for _, out in rest}) > 1 and named.names[0].startswith("args.")
-    other = direct(rest, field) if proved else None
-    return named if other is None else If(Has(named.names[0]), Get(named.names[:1]), other)
 
 
 def direct(examples: Examples, field: str = "") -> Get | None:
