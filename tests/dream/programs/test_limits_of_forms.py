@@ -173,3 +173,28 @@ def test_values_of_failed_calls_alone_name_nothing() -> None:
     tried: Step = ("do_ride", {"mode": "slow"}, {"error": "no mode slow"})
     learned = programs(*[[tried]] * 6, *[[("do_ride", {"to": f"Hall {at}"}, "ok")] for at in range(6)])
     assert learned.model.tools["do_ride"].names == frozenset()
+
+
+@pytest.mark.parametrize(("task", "wanted"), [("T10", {"noted": True}), ("T13", None)])
+def test_calls_on_one_record_prove_nothing_of_another_nor_that_it_must_stay_as_it_is(
+    task: str, wanted: Any
+) -> None:
+    crawl: list[Step] = [("get_task", {"task_id": task["task_id"]}, task) for task in TASKS]
+    notes: list[list[Step]] = [
+        [("do_note", {"task_id": "T10", "text": f"note {at}"}, {"noted": True})] for at in range(12)
+    ]
+    learned, now = programs(crawl, *notes, measured=True), {**TASKS[0], "priority": 9}
+    episode = ProgramEpisode(learned.model, "w0", learned.trust)
+    episode.observe(SeenStep("get_task", {"task_id": "T10"}, True, now, False, str))
+    dreamed = episode.consider("do_note", {"task_id": task, "text": "more"})
+    assert (dreamed.out if dreamed and dreamed.confidence >= 0.5 else None) == wanted
+
+
+@pytest.mark.parametrize(("text", "is_made_up"), [("REF{}{}", True), ("seat {} in row {} is yours", False)])
+def test_a_reference_is_made_up_but_no_sentence(text: str, is_made_up: bool) -> None:
+    book: list[list[Step]] = []
+    for at in range(30):
+        made = text.format(at * 7 % 97 + 10, at * 5 % 31)
+        book.append([("do_book", {"name": f"N{at}"}, {"ref": made, "name": f"N{at}", "state": "ok"})])
+    dreamed = answer(programs(*book), ("do_book", {"name": "N77"}))
+    assert (dreamed is not None) is is_made_up

@@ -261,18 +261,14 @@ class Collections:
             else:
                 self._find_kinds(tool, good)
         reads.reverse()
-        shared = [
-            any(
-                other != field and set(names) == set(fields) and self._is_shared(field, other, set(fields))
-                for _, other, _, names in reads
-            )
-            for _, field, _, fields in reads
-        ]
-        order = sorted(
-            range(len(reads)), key=lambda at: (shared[at], not reads[at][1].lower().endswith(_KEY_ENDINGS))
-        )
-        reads = [reads[at] for at in order]
-        for tool, field, arg, fields in [*reads, *writes]:
+
+        def rank(read: tuple[str, str, str, Counter[Any]]) -> tuple[bool, bool]:
+            field, fields = read[1], set(read[3])
+            others = [other for _, other, _, names in reads if other != field and set(names) == fields]
+            is_shared = any(self._is_shared(field, other, fields) for other in others)
+            return is_shared, not field.lower().endswith(_KEY_ENDINGS)
+
+        for tool, field, arg, fields in [*sorted(reads, key=rank), *writes]:
             self._add_document(tool, field, arg, set(fields))
 
     def _find_kinds(self, tool: str, good: Sequence[SeenStep]) -> None:

@@ -326,8 +326,7 @@ def _value_laws(name: str, count: int, scopes: Sequence[Scope], least: int) -> I
     plain = [value for value in there if is_scalar(value)]
     counts = Counter(map(value_key, plain))
     values = {value_key(value): value for value in plain}
-    kinds, total = {kind for kind, _ in counts}, len(scopes)
-    texts = kinds == {"s"} and all(len(text) < _SHORT for _, text in counts)
+    kinds = {kind for kind, _ in counts}
     if name.startswith(("sum(args.", "diff(")) and kinds == {"n"} and len(counts) > 1:
         yield InRange(name, min(values.values()), max(values.values()))
     if name.startswith("args."):
@@ -335,30 +334,41 @@ def _value_laws(name: str, count: int, scopes: Sequence[Scope], least: int) -> I
         if len(of) == 1:
             yield OfKind(name, of.pop())
         often = counts.total() >= 8 * len(counts) and min(counts.values(), default=0) >= 2
-        if (
-            kinds == {"s"}
-            and len(counts) <= 4
-            and often
-            and not any(has_digits(text, 2) for _, text in counts)
-        ):
+        is_word = kinds == {"s"} and not any(has_digits(text, 2) for _, text in counts)
+        if is_word and often and len(counts) <= 4:
             yield Among(name, tuple(values.values()))
         if kinds == {"n"} and len(counts) > 1 and count >= 5:
             yield InRange(name, min(values.values()), max(values.values()))
         if len(counts) >= 5 and all(isinstance(value, str) and is_thing(value) for value in there):
             yield from _text_laws(name, list(values.values()))
-    if "<args." not in name or name.count(">") != 1 or _is_of_one_record(name, scopes):
-        return  # only fields of the record that an argument names
-    if len(counts) == 1 and count >= max(least, 0.5 * total) and kinds <= {"s", "b"} and ending(name) != "ok":
+    if "<args." in name and name.count(">") == 1:
+        yield from _record_laws(name, count, plain, scopes, least)
+
+
+def _record_laws(
+    name: str, count: int, plain: Sequence[Any], scopes: Sequence[Scope], least: int
+) -> Iterator[Condition]:
+    """Yield conditions on a field of the very record that an argument names."""
+    counts, values = Counter(map(value_key, plain)), {value_key(value): value for value in plain}
+    only = _only_record(name, scopes)
+    if only is not None:  # many calls tell no more of it than one does, and nothing of another record
+        if set(counts) == {only}:
+            yield Is(name, values[only])
+        return
+    kinds, least_often = {kind for kind, _ in counts}, 0.5 * len(scopes)
+    if len(counts) == 1 and count >= max(least, least_often) and kinds <= {"s", "b"} and ending(name) != "ok":
         yield Is(name, next(iter(values.values())))
-    often = count >= max(4 * len(counts), 0.5 * total)
+    texts = kinds == {"s"} and all(len(text) < _SHORT for _, text in counts)
+    often = count >= max(4 * len(counts), least_often)
     if texts and 2 <= len(counts) <= 3 and often and name.endswith(_FEW_VALUES):
         yield Among(name, tuple(values.values()))
 
 
-def _is_of_one_record(name: str, scopes: Sequence[Scope]) -> bool:
-    """Whether all calls name the same record, so that they show no more than a single call."""
+def _only_record(name: str, scopes: Sequence[Scope]) -> ValueKey | None:
+    """Return the key of the record that all calls name; None where they name several."""
     prefix = name.partition(">")[0] + ">"
-    return len({value_key(scope.rows[prefix][1]) for scope in scopes if prefix in scope.rows}) == 1
+    keys = {value_key(scope.rows[prefix][1]) for scope in scopes if prefix in scope.rows}
+    return keys.pop() if len(keys) == 1 else None
 
 
 def _text_laws(name: str, texts: Sequence[str]) -> Iterator[Condition]:
