@@ -261,6 +261,61 @@ FUNCTION = """
 """
 
 
+RACE = """
+    import itertools
+    import threading
+
+    from langgraph.checkpoint.memory import InMemorySaver
+    from langgraph.graph import START, MessagesState, StateGraph
+    from langgraph.prebuilt import ToolNode
+    from langgraph.types import interrupt
+
+    ORDERS = itertools.cycle(["ab", "ba", "ab"])
+    TURN, HERE = threading.Condition(), []
+    BOTH = threading.Barrier(2, action=lambda: HERE.extend(next(ORDERS)), timeout=60)
+
+    @tool
+    def confirm(name: str) -> str:
+        '''Ask a person.'''
+        BOTH.wait()
+        with TURN:  # which of the two asks first differs from run to run
+            assert TURN.wait_for(lambda: HERE[:1] == [name], timeout=60)
+            try:
+                return f"{name}: {interrupt(f'confirm {name}?')}"
+            finally:
+                HERE.pop(0)
+                TURN.notify_all()
+
+    CALLS = [{"name": "confirm", "args": {"name": name}, "id": name, "type": "tool_call"} for name in "ab"]
+    inner = StateGraph(MessagesState)
+    inner.add_node("ask", lambda state: {"messages": [AIMessage("", tool_calls=CALLS)]})
+    inner.add_node("tools", ToolNode([confirm]))
+    inner.add_edge(START, "ask")
+    inner.add_edge("ask", "tools")
+    team = inner.compile()
+
+    @tool
+    def delegate() -> str:
+        '''Have others do it.'''
+        return " ".join(message.content for message in team.invoke({"messages": []})["messages"][1:])
+
+    model = ScriptedModelDouble(turns=[[("delegate", {})], "Done."])
+    graph = create_agent(model, [delegate], checkpointer=InMemorySaver())
+"""
+
+
+def test_parallel_questions_below_a_tool_keep_their_replies_whichever_is_asked_first(project: Any) -> None:
+    graph, buffer = project.write(RACE), MemoryStore()
+    given = [Task("both", HELLO, expect={"max": {"delegate": 1}}, replies=("yes", "no", "left over"))]
+    (real,) = recorded(graph, buffer, given)
+    (asked,) = (entry for entry in told(real) if len(entry) == 3)  # the answer of `delegate`, two replies
+    assert [each.reply for each in asked[1:]] == ["yes", "no"]
+    (dream,) = dreamt(graph, buffer, given)
+    assert dream.verdict is real.verdict is Verdict.PASSED
+    assert dream.messages == tuple(each for each in real.messages if "within" not in each)
+    assert told(dream) == [asked]
+
+
 def test_a_registered_function_asks_again_too(project: Any) -> None:
     graph, buffer = agent(project, FUNCTION), MemoryStore()
     settings = parse_settings(f'[functions."{project.module}:send_mail"]\neffect = "destructive"\n')

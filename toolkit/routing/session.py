@@ -228,7 +228,7 @@ class Session:
         self._requests: dict[int, tuple[object, Counter[Identity]]] = {}  # by id, with the object of that id
         self._admitted = 0
         self._replies_before: dict[Identity, tuple[Reply, ...]] = {}  # of earlier runs of a node
-        self._interrupted_replies: dict[Identity, list[Reply]] = {}  # by interrupted real call
+        self._interrupted_replies: dict[Identity, dict[str, list[Reply]]] = {}  # by call, by graph task
         self._unreplied: dict[object, Transition] = {}  # real calls that wait for a person's reply
         self._one_by_one = False  # calls of a turn are sequential: none is pending
         self._own: dict[int, ToolSpec] = {}  # by arrival of the call: the called object's spec
@@ -315,8 +315,7 @@ class Session:
 
         Raises:
             RealCallBlocked: the session is closed, had a violation, or belongs to another process; or the
-            user's
-                set-up makes the call.
+                user's set-up makes the call.
             EpisodeStop: the episode was stopped earlier for another reason.
         """
         if actor := acting.get():
@@ -486,22 +485,21 @@ class Session:
             yield Throttle(0.002)
 
     def replies(
-        self, identity: Identity | None, new_replies: Sequence[Reply], *, ended: bool
+        self, identity: Identity | None, heard: Sequence[tuple[str, Reply]], *, ended: bool
     ) -> Sequence[Reply]:
-        """Return all replies that a real call got, given those of its last run.
+        """Return all replies that a real call got, given those of its last run, each with its graph task.
 
-        A body that runs again after a reply receives the earlier ones again; a graph inside it resumes from
-        its checkpoint and receives only the new one.
+        A task that runs again receives its earlier replies again, in their order, whichever of its parallel
+        calls asks first. Tasks that a graph below the call finished do not run again.
         """
-        if identity is None:
-            return new_replies
-        before = self._interrupted_replies.pop(identity, [])
-        again = len(new_replies) > len(before) and list(new_replies[: len(before)]) == before
-        whole = list(new_replies) if again else [*before, *new_replies]
         self._unreplied.pop(identity, None)
-        if not ended:
-            self._interrupted_replies[identity] = whole
-        return whole
+        by_task = {} if identity is None else self._interrupted_replies.pop(identity, {})
+        for task in dict.fromkeys(task for task, _ in heard):
+            again = [reply for receiver, reply in heard if receiver == task]
+            by_task[task] = max(again, by_task.get(task, []), key=len)  # stopped sooner, it heard fewer
+        if identity is not None and not ended:
+            self._interrupted_replies[identity] = by_task
+        return [reply for replies in by_task.values() for reply in replies]
 
     def asks(
         self, identity: Identity | None, call: Call, place: CallPosition, *, after: str, started: float

@@ -22,6 +22,7 @@ from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 from langchain_core.tools import BaseTool
+from langgraph.config import get_config
 from langgraph.errors import GraphBubbleUp, GraphInterrupt
 from langgraph.types import interrupt
 
@@ -100,7 +101,7 @@ def run_real(
     if fault is not None and fault.kind is FaultKind.SLOW:
         yield Throttle(fault.wait_s)
         session.check_open(call.tool)  # the episode may have ended meanwhile
-    replies: Sequence[Reply] = ()
+    replies: Sequence[HeardReply] = ()
     try:
         with (
             letting_through(owner if owner is not None else tool),
@@ -118,7 +119,7 @@ def run_real(
             session.asks(identity, question, place, after=after, started=started)
         raise
     except (SystemExit, KeyboardInterrupt) as error:  # what it did before is done
-        keep(call, _with(encode_failure(error), replies))
+        keep(call, _with(encode_failure(error), session.replies(identity, replies, ended=True)))
         raise
     except Exception as error:  # noqa: BLE001  it is raised where the flow is over
         keep(call, _with(encode_failure(error), session.replies(identity, replies, ended=True)))
@@ -229,7 +230,7 @@ def _executed(
             answer, gives = _seen(gated.session, gated.call, place, gated.tool, value)
             given.append(gives)
     # the supervisor compares and logs it before the session keeps it
-    return masked_answer(replace(answer, replies=tuple(replies)), gated.session.masker)
+    return masked_answer(replace(answer, replies=tuple(reply for _, reply in replies)), gated.session.masker)
 
 
 @contextmanager
@@ -323,21 +324,21 @@ def _own(value: Any) -> Any:
         return value
 
 
-_HEARING: ContextVar[list[Reply] | None] = ContextVar("dreamgym_hearing", default=None)
+HeardReply = tuple[str, Reply]  # with the graph task that received it
+_HEARING: ContextVar[tuple[list[HeardReply], ...]] = ContextVar("dreamgym_hearing", default=())
+_IN_ORDER = threading.RLock()  # hear parallel tools in the order in which LangGraph numbers their questions
 _REAL: list[types.FunctionType] = []  # `interrupt` as it was, while ours stands in its place
 
 
 @contextmanager
-def hearing() -> Iterator[list[Reply]]:
+def hearing() -> Iterator[list[HeardReply]]:
     """Yield the replies to the questions of the block, in order; those of inner blocks too."""
-    around, replies = _HEARING.get(), list[Reply]()
-    token = _HEARING.set(replies)
+    replies = list[HeardReply]()
+    token = _HEARING.set((*_HEARING.get(), replies))
     try:
         yield replies
     finally:
         _HEARING.reset(token)
-        if around is not None:
-            around += replies
 
 
 def ask_person(question: JsonValue) -> JsonValue:
@@ -366,9 +367,10 @@ def hear_interrupts(patches: PatchSet) -> None:
 
 def _interrupted(_: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Where calls of `interrupt` arrive."""
-    reply = _REAL[0](*args, **kwargs)
-    listening = _HEARING.get()
-    if listening is not None:
+    with _IN_ORDER:
+        reply = _REAL[0](*args, **kwargs)
         question = args[0] if args else kwargs.get("value")
-        listening.append(Reply(to_json(question), to_json(reply)))
+        task = get_config()["configurable"].get("checkpoint_ns", "")
+        for replies in _HEARING.get():
+            replies.append((task, Reply(to_json(question), to_json(reply))))
     return reply
