@@ -308,7 +308,7 @@ def test_parallel_questions_below_a_tool_keep_their_replies_whichever_is_asked_f
     graph, buffer = project.write(RACE), MemoryStore()
     given = [Task("both", HELLO, expect={"max": {"delegate": 1}}, replies=("yes", "no", "left over"))]
     (real,) = recorded(graph, buffer, given)
-    (asked,) = (entry for entry in told(real) if len(entry) == 3)  # the answer of `delegate`, two replies
+    (asked,) = (entry for entry in told(real) if len(entry) == 3)  # only `delegate` got two
     assert [each.reply for each in asked[1:]] == ["yes", "no"]
     (dream,) = dreamt(graph, buffer, given)
     assert dream.verdict is real.verdict is Verdict.PASSED
