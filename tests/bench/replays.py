@@ -23,7 +23,7 @@ from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.types import Episode, Transition
 
 GRAPHS = 210
-QUICK = 14
+QUICK = 7
 
 
 def measure(seed: int) -> Iterator[tuple[str, float, str]]:

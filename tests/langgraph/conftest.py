@@ -1,6 +1,7 @@
 """Projects as users have them: a folder with an agent module, tasks and perhaps settings."""
 
 import itertools
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -89,7 +90,7 @@ def check(outcome):
 
 
 class Project:
-    """A user's folder; `module` is unlike any other test's, since modules stay imported."""
+    """A user's folder; `module` is unlike any other test's, for what hooks still hold of theirs."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self._patch, self._rows = (
@@ -124,7 +125,11 @@ class Project:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    return Project(tmp_path, monkeypatch)
+    yield Project(tmp_path, monkeypatch)
+    # a start reads every function that lives: those of earlier tests make each next one slower
+    for name, module in list(sys.modules.items()):
+        if Path(getattr(module, "__file__", None) or "/").is_relative_to(tmp_path):
+            del sys.modules[name]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from functools import reduce
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any, get_origin
 
@@ -135,7 +135,8 @@ def graph_from_here(spec: str) -> str:
     return spec
 
 
-def environment_names() -> dict[str, tuple[str, ...]]:
+@cache
+def environment_names() -> Mapping[str, tuple[str, ...]]:
     """Every environment variable and the key it sets."""
     names: dict[str, tuple[str, ...]] = {}
     for name in keys_of(Settings):

@@ -9,6 +9,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
 from math import isfinite
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -45,13 +46,15 @@ def keys_of(record: type) -> tuple[str, ...]:
     return tuple(field.name for field in fields(record) if field.name not in _NOT_KEYS)
 
 
-def sections() -> dict[str, type]:
+@cache
+def sections() -> Mapping[str, type]:
     """The sections with fixed keys: name -> record."""
     hints = get_type_hints(Settings)
     return {name: hints[name] for name in keys_of(Settings) if is_dataclass(hints[name])}
 
 
-def renamed() -> dict[tuple[str, ...], tuple[str, ...]]:
+@cache
+def renamed() -> Mapping[tuple[str, ...], tuple[str, ...]]:
     """Sections and keys of earlier versions, with what each is called now."""
     moved: dict[tuple[str, ...], tuple[str, ...]] = {(old,): (new,) for old, new in RENAMED_SECTIONS.items()}
     for section, record in sections().items():

@@ -191,8 +191,9 @@ def _unreached(
     near: dict[int, Scope], scopes: dict[int, Scope], living: Iterable[Any]
 ) -> list[types.FunctionType]:
     """Return the functions and methods that have side effects and no hook."""
-    functions = [function for function in map(under, living) if type(function) is types.FunctionType]
-    # nearly all are of other modules: this is asked of each function in the process
+    # nearly all are functions of other modules: this is asked of each function in the process
+    functions = [item if type(item) is types.FunctionType else under(item) for item in living]
+    functions = [item for item in functions if type(item) is types.FunctionType]
     ours = map(scopes.__contains__, map(id, map(attrgetter("__globals__"), functions)))
     offered = [Reached(function) for function in compress(functions, ours) if is_users(function)]
     functions_by_class: dict[int, list[Any]] = {}  # by id of a class: the user's functions in it
@@ -230,9 +231,12 @@ def _acts_at_first(reached: Reached, *, fresh: bool) -> bool:
 
 def _acts(reached: Reached) -> bool:
     """Not asked of what makes, ends, shows or looks into an object: nobody can answer in its place."""
-    if reached.function.__name__ in _OF_OBJECTS or HOLDINGS.is_body(reached.function):
+    if reached.function.__name__ in _OF_OBJECTS or read(reached.function, reached.owner).acts in (
+        None,
+        OPENS,
+    ):
         return False
-    return read(reached.function, reached.owner).acts not in (None, OPENS)
+    return not HOLDINGS.is_body(reached.function)  # last: it looks through all tools
 
 
 def _scopes(given: Iterable[Scope], *, imported: bool = False) -> dict[int, Scope]:
