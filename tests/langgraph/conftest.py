@@ -1,5 +1,6 @@
 """Projects as users have them: a folder with an agent module, tasks and perhaps settings."""
 
+import io
 import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -129,7 +130,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project
     # a start reads every function that lives: those of earlier tests make each next one slower
     for name, module in list(sys.modules.items()):
         if Path(getattr(module, "__file__", None) or "/").is_relative_to(tmp_path):
-            del sys.modules[name]
+            for value in vars(sys.modules.pop(name)).values():
+                if issubclass(type(value), io.IOBase):  # not isinstance: some raise when asked
+                    value.close()
 
 
 @pytest.fixture(scope="module", autouse=True)
