@@ -30,11 +30,7 @@ _CODES = (
     "Exit codes: 0 current; 1 the comparison does not show that it is better: nothing was changed; "
     "2 there is no usable comparison, or the command cannot run."
 )
-app = typer.Typer(
-    help="Promote, roll back or list model versions.",
-    epilog=options.examples(EXAMPLES, _CODES),
-    no_args_is_help=True,
-)
+app = options.group("Promote, roll back or list model versions.", EXAMPLES, _CODES)
 
 Weights = Annotated[Path, options.argument("WEIGHTS", "A training's run directory, or a model directory.")]
 Evaluation = Annotated[

@@ -148,17 +148,12 @@ MERGE_CODES = (
     "executed in one of them."
 )
 
-runs_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List runs; merge shards.")
+runs_app = options.group("List runs; merge shards.", RUNS_EXAMPLES)
 
 Directories = Annotated[
     list[Path], typer.Argument(metavar="DIR...", help="The run directories of all shards.")
 ]
 Into = Annotated[Path, typer.Option("--into", metavar="DIR", help="Run directory to create.")]
-
-
-@runs_app.callback()
-def runs() -> None:
-    """List runs; merge shards."""
 
 
 @runs_app.command("list")
