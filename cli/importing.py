@@ -14,7 +14,7 @@ from dreamgym_kit.cli.output import say, say_json, tell
 from dreamgym_kit.cli.running import tell_waiting
 from dreamgym_kit.errors import ExitCode, UserError
 from dreamgym_kit.replay.trace_formats import Format
-from dreamgym_kit.report.percent import format_some
+from dreamgym_kit.report.percent import format_count, format_some
 from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
@@ -112,8 +112,7 @@ def _import_own(file: Path, place: "Place", settings: "Settings", *, as_json: bo
         return report.unread
     say(f"{report.new} transitions were added to {place}{waiting}; {report.duplicates} were there already.")
     if report.unread:
-        lines = "line" if report.unread == 1 else "lines"
-        tell(f"{report.unread} {lines} could not be read; mend and import {file} again.")
+        tell(f"{format_count(report.unread, 'line')} could not be read; mend and import {file} again.")
     say(f" Look  dreamgym-kit buffer stats --buffer {shlex.quote(str(place))}")
     return report.unread
 

@@ -6,7 +6,7 @@ standard library only: every command imports the rest when it runs.
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextvars import copy_context
 from copy import copy
 from inspect import getdoc
@@ -113,9 +113,7 @@ app = typer.Typer(
 START, RESULTS, SHIP, DATA = "Start here", "Results", "Train and ship", "Data"
 
 
-def _add(
-    name: str, command: Callable[..., None], panel: str, lines: tuple[str, ...], codes: str = ""
-) -> None:
+def _add(name: str, command: Any, panel: str, lines: tuple[str, ...], codes: str = "") -> None:
     epilog = options.examples(lines, codes)
     app.command(name, epilog=epilog, cls=PanelCommand, rich_help_panel=panel)(command)
 

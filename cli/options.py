@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_origin, get_type_hints
 
@@ -220,22 +220,20 @@ class Given:
         """The settings that hold for this command line, with `policy` as the directory of its model.
 
         Raises:
-            UserError: names the flag or `--set` whose value cannot be used.
+            UserError: names the flag, or all variables and `--set` whose values cannot be used.
         """
-        from dreamgym_kit.settings.load import assigned, graph_from_here, laid_over, load_settings
+        from dreamgym_kit.settings.load import graph_from_here, laid_over, load_settings
 
         start = None
         graph = graph_from_here(self.graph) if self.graph is not None else None
         if graph is not None:
             place = Path(graph.rpartition(":")[0] or graph)
             start = place.parent if place.is_absolute() else None
-        settings = load_settings(start, file=CONFIG.get())
-        if graph is not None:
+        settings = load_settings(start, file=CONFIG.get(), assignments=self.assigned)
+        if graph is not None and not self.assigns("graph"):
             settings = replace(settings, graph=graph)
-        if policy is not None:
+        if policy is not None and not self.assigns("policy.model"):
             settings = replace(settings, policy=replace(settings.policy, model=str(policy.absolute())))
-        for text in self.assigned:
-            settings = assigned(settings, text)
         for key, value in self.flags.items():
             if value is not None and value is not False and value != []:
                 given = str(value) if isinstance(value, Path) else value
@@ -351,9 +349,7 @@ def _help(key: str, declaration: "Key") -> str:
     """What a setting is, its key, and its default where it has one."""
     from dreamgym_kit.settings.schema import Settings
 
-    default: Any = Settings()
-    for part in key.split("."):
-        default = getattr(default, part)
+    default: Any = reduce(getattr, key.split("."), Settings())
     usual = f", default {'false' if default is False else default}" if default not in (None, ()) else ""
     return f"{declaration.says[:1].upper()}{declaration.says[1:]}. ({key}{usual})"
 
