@@ -38,11 +38,8 @@ def in_ci() -> bool:
 def find_settings(start: Path) -> Path | None:
     """Find the nearest `dreamgym.toml` at or above a folder (or a file's folder)."""
     here = start.absolute()
-    for folder in (here, *here.parents):
-        file = folder / SETTINGS_FILE
-        if file.is_file():
-            return file
-    return None
+    files = (folder / SETTINGS_FILE for folder in (here, *here.parents))
+    return next((file for file in files if file.is_file()), None)
 
 
 def load_settings(
@@ -109,9 +106,10 @@ def check_match(settings: Settings, specs: Mapping[str, ToolSpec]) -> None:
         UnknownName: it names a tool or an argument that the graph does not have.
     """
     for pattern, rule in settings.match.items():
+        source = settings.where("match", pattern)
         fitting = [spec for name, spec in specs.items() if fnmatchcase(name, pattern)]
         if not fitting:
-            raise _unknown(settings, "tool", pattern, specs, ("match", pattern))
+            raise UnknownName("tool", pattern, known=sorted(specs), source=source, where="the graph")
         schemas = [spec.args_schema.get("properties") for spec in fitting]
         if not all(isinstance(schema, Mapping) for schema in schemas):
             continue
@@ -119,28 +117,17 @@ def check_match(settings: Settings, specs: Mapping[str, ToolSpec]) -> None:
         for name in rule.ignore:
             if name not in arguments:
                 where = f"those of {pattern}"
-                raise _unknown(settings, "argument", name, arguments, ("match", pattern), where)
+                raise UnknownName("argument", name, known=sorted(arguments), source=source, where=where)
 
 
 def check_nodes(settings: Settings, node_names: Iterable[str]) -> list[UnknownName]:
     """List the nodes that settings name and the graph does not have."""
-    names = set(node_names)
+    names = sorted(set(node_names))
     return [
-        _unknown(settings, "node", name, names, ("nodes", name))
+        UnknownName("node", name, known=names, source=settings.where("nodes", name), where="the graph")
         for name in settings.nodes
         if name not in names
     ]
-
-
-def _unknown(
-    settings: Settings,
-    kind: str,
-    name: str,
-    names: Iterable[str],
-    key: tuple[str, ...],
-    where: str = "the graph",
-) -> UnknownName:
-    return UnknownName(kind, name, known=sorted(names), source=settings.where(*key), where=where)
 
 
 def graph_from_here(spec: str) -> str:
