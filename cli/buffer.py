@@ -13,11 +13,10 @@ from dreamgym_kit.cli import importing, options, scrub
 from dreamgym_kit.cli.output import say, say_json, tell
 from dreamgym_kit.cli.running import tell_waiting
 from dreamgym_kit.errors import ExitCode, StoreError, UnknownName, UserError
-from dreamgym_kit.report.percent import format_some
 from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from dreamgym_kit.adapters.stores.outbox import Delivered, Outbox
     from dreamgym_kit.interfaces import Hit, HybridQuery, TransitionStore
@@ -49,12 +48,7 @@ EveryVector = Annotated[bool, options.option("--all-vectors", "Look for each row
 InWorld = Annotated[str | None, options.option("--environment", "Only this environment.", "NAME[:SEED]")]
 Most = Annotated[int, typer.Option("--k", min=1, max=1000, help="Maximum number of hits.")]
 
-app = typer.Typer(
-    help="Manage recordings.",
-    epilog=options.examples(EXAMPLES),
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = options.group("Manage recordings.", EXAMPLES)
 
 
 app.command("import")(importing.command)
@@ -84,10 +78,7 @@ def export_command(
 
 
 @app.command("stats")
-def stats_command(
-    buffer: options.Buffer = None,
-    as_json: options.AsJson = False,
-) -> None:
+def stats_command(buffer: options.Buffer = None, as_json: options.AsJson = False) -> None:
     """Count the recordings by tool, environment and tenant."""
     from dreamgym_kit.adapters.stores.factory import open_store
     from dreamgym_kit.replay.transfer import count_transitions
@@ -262,13 +253,9 @@ def _show(stats: "StoreStats", path: "Place") -> None:
         say(f" {name:{width}}  {effect:11}  {transitions:8}  {calls:6}  {errors:6}")
     if len(stats.tools) > _LISTED:
         say(f" and {len(stats.tools) - _LISTED} more tools: --json lists all")
-    say(f"\n environments   {_most(stats.environments)}")
-    say(f" tenants  {_most(stats.tenants)}")
-    say(f" answers  {_most(stats.sources)}")
-
-
-def _most(counts: "Mapping[str, int]") -> str:
-    return format_some([f"{one_line(name)} {count}" for name, count in counts.items()], _LISTED)
+    say(f"\n environments   {importing.format_counts(stats.environments)}")
+    say(f" tenants  {importing.format_counts(stats.tenants)}")
+    say(f" answers  {importing.format_counts(stats.sources)}")
 
 
 def _address(settings: "Settings", command: str) -> "Address":

@@ -30,11 +30,7 @@ _CODES = (
     "Exit codes: 0 current; 1 the comparison does not show that it is better: nothing was changed; "
     "2 there is no usable comparison, or the command cannot run."
 )
-app = typer.Typer(
-    help="Promote, roll back or list model versions.",
-    epilog=options.examples(EXAMPLES, _CODES),
-    no_args_is_help=True,
-)
+app = options.group("Promote, roll back or list model versions.", EXAMPLES, _CODES)
 
 Weights = Annotated[Path, options.argument("WEIGHTS", "A training's run directory, or a model directory.")]
 Evaluation = Annotated[
@@ -146,25 +142,20 @@ def _show(done: "Deployed", into: Path, *, as_json: bool) -> None:
     if as_json:
         say_json(done.to_json())
     else:
-        _show_text(done, into)
+        paint = stdout_paint()
+        word = "IN USE" if done.done else "NOT PROMOTED"
+        line = fold(f" {word}  {one_line(done.sentence)}", indent=len(word) + 3)
+        say(line.replace(word, (paint.green if done.done else paint.red)(word), 1))
     if not done.done:
         raise typer.Exit(ExitCode.FAILED)
-
-
-def _show_text(done: "Deployed", into: Path) -> None:
-    paint = stdout_paint()
-    word = "IN USE" if done.done else "NOT PROMOTED"
-    line = fold(f" {word}  {one_line(done.sentence)}", indent=len(word) + 3)
-    say(line.replace(word, (paint.green if done.done else paint.red)(word), 1))
-    if not done.done:
+    if as_json:
         return
     _point(done.pointing)
     if done.card is not None:
         say(f"\n  card  {near(done.card)}")
     named = "" if into == Path(SHELF) else f" --registry {shlex.quote(near(into.absolute()))}"
-    back = f"dreamgym-kit deploy rollback{named}"
     if done.event.before:
-        say_steps(("Back", back, "the version before"))
+        say_steps(("Back", f"dreamgym-kit deploy rollback{named}", "the version before"))
     else:
         say()
 

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import say, say_json
 from dreamgym_kit.errors import UnknownName, UserError
@@ -22,12 +20,7 @@ EXAMPLES = (
 )
 Name = Annotated[str | None, options.argument("NAME", "NAME or NAME:VARIANT (default: list all).")]
 Reset = Annotated[str, options.argument("NAME", "NAME or NAME:VARIANT.")]
-app = typer.Typer(
-    help="Show or reset imagined environments.",
-    epilog=options.examples(EXAMPLES),
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = options.group("Show or reset imagined environments.", EXAMPLES)
 
 
 @app.command("show")

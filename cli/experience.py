@@ -63,12 +63,7 @@ Server = Annotated[
     bool, options.option("--endpoint", "Evaluate the served model of [experience] instead of a directory.")
 ]
 
-app = typer.Typer(
-    help="Build and evaluate experience models.",
-    epilog=options.examples(EXAMPLES, CODES),
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = options.group("Build and evaluate experience models.", EXAMPLES, CODES)
 
 
 @app.command("annotate")

@@ -14,6 +14,7 @@ from dreamgym_kit.cli.output import say, say_json, tell
 from dreamgym_kit.cli.running import tell_waiting
 from dreamgym_kit.errors import ExitCode, UserError
 from dreamgym_kit.replay.trace_formats import Format
+from dreamgym_kit.report.percent import format_count, format_some
 from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
@@ -111,8 +112,7 @@ def _import_own(file: Path, place: "Place", settings: "Settings", *, as_json: bo
         return report.unread
     say(f"{report.new} transitions were added to {place}{waiting}; {report.duplicates} were there already.")
     if report.unread:
-        lines = "line" if report.unread == 1 else "lines"
-        tell(f"{report.unread} {lines} could not be read; mend and import {file} again.")
+        tell(f"{format_count(report.unread, 'line')} could not be read; mend and import {file} again.")
     say(f" Look  dreamgym-kit buffer stats --buffer {shlex.quote(str(place))}")
     return report.unread
 
@@ -191,11 +191,11 @@ def _list(report: "TraceReport") -> None:
 
 def _show(report: "TraceReport", file: Path, buffer: "Place", waiting: str) -> None:
     say(f"{report.new} transitions were added to {buffer}{waiting}; {report.duplicates} were there already.")
-    say(f" read as   {_counted(report.formats)}")
+    say(f" read as   {format_counts(report.formats)}")
     if report.passed:
-        say(f" no calls  {_counted(report.passed)}")
+        say(f" no calls  {format_counts(report.passed)}")
     if report.redacted:
-        say(f" redacted  {_counted(report.redacted)}")
+        say(f" redacted  {format_counts(report.redacted)}")
     if report.unanswered:
         tell(f"{report.unanswered} calls have no answer in the trace; they were not stored.")
     if report.unread:
@@ -203,8 +203,9 @@ def _show(report: "TraceReport", file: Path, buffer: "Place", waiting: str) -> N
     say(f" Look  dreamgym-kit buffer stats --buffer {shlex.quote(str(buffer))}")
 
 
-def _counted(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{one_line(name)} {count}" for name, count in counts.items()) or "nothing"
+def format_counts(counts: Mapping[str, int]) -> str:
+    """The first counts, each behind its name."""
+    return format_some([f"{one_line(name)} {count}" for name, count in counts.items()], _LISTED) or "nothing"
 
 
 From = Annotated[
@@ -213,11 +214,7 @@ From = Annotated[
 To = Annotated[str, typer.Argument(metavar="TO", help="The buffer that is filled; made where it is a file.")]
 
 
-def migrate_command(
-    from_: From,
-    to: To,
-    as_json: options.AsJson = False,
-) -> None:
+def migrate_command(from_: From, to: To, as_json: options.AsJson = False) -> None:
     """Copy all rows of FROM into TO and compare what arrived; after a break-off, do it again.
 
     Ends with code 1 where a row of FROM is not in TO as it is in FROM. FROM is only read.

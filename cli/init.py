@@ -103,7 +103,7 @@ def command(
 def _renamed(file: Path) -> bool:
     """Give keys of an earlier version the names of today, and keep a copy; False where there are none."""
     from dreamgym_kit.rollout.atomic_files import write_atomically
-    from dreamgym_kit.settings.load import text_of
+    from dreamgym_kit.settings.load import parse_settings, text_of
     from dreamgym_kit.settings.render import with_new_names
 
     before = text_of(file)
@@ -115,6 +115,11 @@ def _renamed(file: Path) -> bool:
     write_atomically(file, text.encode("utf-8"))
     say(f" Renamed in {file.name} (the file as it was: {copy.name}):")
     say("".join(f"   {rename}\n" for rename in renames))
+    try:
+        parse_settings(text, path=file)
+    except UserError as error:
+        say(" Not carried over, to be corrected or deleted:")
+        say("".join(f"   {line}\n" for line in str(error).splitlines()))
     say_steps(("Go on", "dreamgym-kit init --update", "add the tools that the file lacks"))
     return True
 

@@ -6,7 +6,7 @@ standard library only: every command imports the rest when it runs.
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextvars import copy_context
 from copy import copy
 from inspect import getdoc
@@ -113,41 +113,33 @@ app = typer.Typer(
 START, RESULTS, SHIP, DATA = "Start here", "Results", "Train and ship", "Data"
 
 
-def _add(name: str, module: Any, panel: str) -> None:
-    codes = getattr(module, "CODES", "")
-    _add_command(name, module.command, panel, options.examples(module.EXAMPLES, codes))
-
-
-def _add_command(name: str, command: Callable[..., None], panel: str, epilog: str) -> None:
+def _add(name: str, command: Any, panel: str, lines: tuple[str, ...], codes: str = "") -> None:
+    epilog = options.examples(lines, codes)
     app.command(name, epilog=epilog, cls=PanelCommand, rich_help_panel=panel)(command)
 
 
-_add("demo", demo, START)
-_add("init", init, START)
-_add("doctor", doctor, START)
-_add_command(
-    "record", simulate.record, START, options.examples(simulate.RECORD_EXAMPLES, simulate.RECORD_CODES)
-)
-_add("simulate", simulate, START)
-_add("sandbox", sandbox, START)
-_add_command("view", export.view, START, options.examples(export.VIEW_EXAMPLES))
-_add("report", report, RESULTS)
-_add_command("compare", report.compare, RESULTS, options.examples(report.COMPARE_EXAMPLES))
-_add("export", export, RESULTS)
-_add("evaluate", evaluate, SHIP)
-_add("train", train, SHIP)
-_add("s2r", s2r, SHIP)
+_add("demo", demo.command, START, demo.EXAMPLES, demo.CODES)
+_add("init", init.command, START, init.EXAMPLES)
+_add("doctor", doctor.command, START, doctor.EXAMPLES, doctor.CODES)
+_add("record", simulate.record, START, simulate.RECORD_EXAMPLES, simulate.RECORD_CODES)
+_add("simulate", simulate.command, START, simulate.EXAMPLES, simulate.CODES)
+_add("sandbox", sandbox.command, START, sandbox.EXAMPLES, sandbox.CODES)
+_add("view", export.view, START, export.VIEW_EXAMPLES)
+_add("report", report.command, RESULTS, report.EXAMPLES)
+_add("compare", report.compare, RESULTS, report.COMPARE_EXAMPLES)
+_add("export", export.command, RESULTS, export.EXAMPLES)
+_add("evaluate", evaluate.command, SHIP, evaluate.EXAMPLES, evaluate.CODES)
+_add("train", train.command, SHIP, train.EXAMPLES, train.CODES)
+_add("s2r", s2r.command, SHIP, s2r.EXAMPLES, s2r.CODES)
 app.command("s2r verify", epilog=options.examples(s2r.EXAMPLES[-1:]), hidden=True)(s2r.verify_log)
 app.add_typer(deploy.app, name="deploy", rich_help_panel=SHIP)
-_add("serve", serve, SHIP)
+_add("serve", serve.command, SHIP, serve.EXAMPLES, serve.CODES)
 app.add_typer(experience.app, name="experience", rich_help_panel=SHIP)
 app.add_typer(buffer.app, name="buffer", rich_help_panel=DATA)
-_add("crawl", crawling, DATA)
+_add("crawl", crawling.command, DATA, crawling.EXAMPLES, crawling.CODES)
 app.add_typer(environments.app, name="environments", rich_help_panel=DATA)
 app.add_typer(rules.app, name="rules", rich_help_panel=DATA)
-app.add_typer(
-    report.runs_app, name="runs", epilog=options.examples(report.RUNS_EXAMPLES), rich_help_panel=DATA
-)
+app.add_typer(report.runs_app, name="runs", rich_help_panel=DATA)
 experience.app.command("ablate", epilog=options.examples(evaluate.ABLATE_EXAMPLES, evaluate.ABLATE_CODES))(
     evaluate.ablate_command
 )
@@ -217,11 +209,8 @@ def main() -> None:
         if getattr(sys, name) is None:  # closed (`<&-`): no code expects that
             setattr(sys, name, open(os.devnull, "r+"))  # noqa: SIM115, PTH123  for the whole process
     code = copy_context().run(_code)
-    if code in (
-        ExitCode.CANNOT_RUN,
-        ExitCode.NO_TASK,
-        ExitCode.KIT_FAULT,
-    ):  # nothing of the agent's is under way that anybody asked for
+    # of the agent nothing is under way that anybody asked for
+    if code in (ExitCode.CANNOT_RUN, ExitCode.NO_TASK, ExitCode.KIT_FAULT):
         let_go(code)
     sys.exit(code)
 
@@ -231,7 +220,7 @@ def _code() -> int:
     before, words = options.parted(sys.argv[1:])
     try:
         command = get_command(lean(app, words))
-        options.refuse_old(words, _flags_of(command, words))
+        options.refuse_old(words, flags_of(command), lambda: flags_of(get_command(app)))
         command([*before, *words], prog_name="dreamgym-kit")
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 0 if ended.code is None else ExitCode.CANNOT_RUN
@@ -252,14 +241,11 @@ def _code() -> int:
     return 0
 
 
-def _flags_of(command: Any, arguments: list[str]) -> list[str]:
-    """The flags of the command that was typed, and of its group."""
-    flags = []
-    for word in ["", *arguments]:
-        command = command if not word else getattr(command, "commands", {}).get(word)
-        if command is None:
-            break
-        flags += [flag for option in command.params for flag in option.opts]
+def flags_of(command: Any, *path: str) -> dict[str, list[str]]:
+    """The flags of a command, and of all the commands in it, by name."""
+    flags = {" ".join(path): [flag for option in command.params for flag in option.opts]}
+    for name, inner in getattr(command, "commands", {}).items():
+        flags |= flags_of(inner, *path, name)
     return flags
 
 

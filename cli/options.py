@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_origin, get_type_hints
 
@@ -36,6 +36,11 @@ def examples(lines: tuple[str, ...], codes: str = "") -> str:
     """Examples and exit codes below a command's help, kept as they are broken here."""
     text = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
     return f"{text}\n\n{codes}" if codes else text
+
+
+def group(says: str, lines: tuple[str, ...], codes: str = "") -> typer.Typer:
+    """A command of commands; its help ends with `examples`."""
+    return typer.Typer(help=says, epilog=examples(lines, codes), no_args_is_help=True, rich_markup_mode=None)
 
 
 Graph = Annotated[
@@ -85,7 +90,8 @@ OLD_FLAGS: Mapping[str, str] = {
     "--batch": "--set distill.batch_size=VALUE",
     "--beta": "--set train.beta=VALUE",
     "--bf16": "--set distill.bf16=true",
-    "--calls": "--max-calls, or --set budget.max_calls=VALUE",
+    "--buffer": "--set buffer=VALUE",
+    "--calls": "--max-calls | --set budget.max_calls=VALUE",
     "--concurrency": "--set simulate.concurrency=VALUE",
     "--crawl": "the command crawl",
     "--curriculum": "--set curriculum.enabled=true",
@@ -97,24 +103,29 @@ OLD_FLAGS: Mapping[str, str] = {
     "--eval-tasks": "--set train.eval_tasks=VALUE",
     "--evaluated": "--evaluation",
     "--explain": "rules show TOOL",
-    "--fail-on-findings": "--fail-on critical",
-    "--faults": "--set evaluate.faults=VALUE (of a training train.faults)",
+    "--fail-on-findings": "--fail-on critical | --set gate.fail_on=critical",
+    "--faults": "--set evaluate.faults=VALUE | --set train.faults=VALUE",
     "--gate-contradictions": "--set gate.max_contradictions=VALUE",
-    "--gate-finding": "--fail-on",
+    "--gate-finding": "--fail-on | --set gate.fail_on=VALUE",
     "--gate-only": "--preflight-only",
     "--gate-seconds": "--set gate.max_seconds=VALUE",
-    "--gate-success": "--min-pass-rate",
+    "--gate-success": "--min-pass-rate | --set gate.min_pass_rate=VALUE",
     "--gate-success-low": "--set gate.min_pass_rate_low=VALUE",
-    "--gate-undetermined": "--max-inconclusive",
+    "--gate-undetermined": "--max-inconclusive | --set gate.max_inconclusive=VALUE",
     "--gate-usd": "--set gate.max_usd=VALUE",
-    "--html": "view; or export -o FILE.html (compare -o FILE.html)",
-    "--junit": "-o FILE.xml (of an old run: export -o FILE.xml)",
+    "--html": "-o FILE.html | view; or export -o FILE.html",
+    "--into": "--registry",
+    "--judge-from": "gone",
+    "--judge-tasks": "gone",
+    "--junit": "-o FILE.xml | export -o FILE.xml",
     "--last": "the default: leave RUN out",
     "--leave-out": "--set distill.leave_out=VALUE",
-    "--lora": "--lora-rank",
-    "--lora-rank": "--set serve.lora_rank=VALUE (of a training train.lora_rank)",
+    "--limit": "gone",
+    "--lora": "--lora-rank | --set train.lora_rank=VALUE | --set serve.lora_rank=VALUE",
+    "--lora-rank": "--set train.lora_rank=VALUE | --set serve.lora_rank=VALUE",
     "--loss": "--set train.loss_type=VALUE",
-    "--markdown": "-o md:FILE (of an old run: export -o md:FILE)",
+    "--lr": "--set train.lr=VALUE",
+    "--markdown": "-o md:FILE | export -o md:FILE",
     "--max": "--set 'gate.max_calls_per_tool={\"TOOL\": 1}'",
     "--max-calls-per-tool": "--set 'gate.max_calls_per_tool={\"TOOL\": 1}'",
     "--max-contradictions": "--set gate.max_contradictions=VALUE",
@@ -126,29 +137,31 @@ OLD_FLAGS: Mapping[str, str] = {
     "--min-pass-rate": "--set gate.min_pass_rate=VALUE",
     "--min-pass-rate-low": "--set gate.min_pass_rate_low=VALUE",
     "--must-be": "--require",
-    "--n": "--repeats; in a training --group-size",
+    "--n": "--repeats | --group-size | --set train.group_size=VALUE",
     "--no-reasoning": "--set distill.reasoning=false",
     "--open": "view",
     "--otel": "export -o otel:FILE|URL",
     "--overlap": "--set train.staleness=1",
-    "--per-second": "--set s2r.rate=VALUE",
-    "--per-step": "--tasks-per-step",
+    "--per-second": "--rate | --set s2r.rate=VALUE",
+    "--per-step": "--tasks-per-step | --set train.tasks_per_step=VALUE",
     "--pieces": "--set distill.micro_batches=VALUE",
     "--plain": "not needed: progress is plain where stderr is no terminal",
     "--plots": "export -o png:DIR",
-    "--policy-b": "--baseline MODEL (and --policy is B)",
+    "--policy": "evaluate --policy",
+    "--policy-b": "evaluate --policy B --baseline A",
     "--ready-within": "--set serve.ready_within_s=VALUE",
     "--recursion": "--set limits.recursion_limit=VALUE",
     "--report-to": "--set train.report_to=VALUE",
     "--runs": "--set runs=VALUE",
-    "--save-every": "--set train.save_every=VALUE (of experience train distill.save_every)",
+    "--save-every": "--set train.save_every=VALUE | --set distill.save_every=VALUE",
     "--scale-out": "--set serve.scale_out=true",
     "--seconds": "--set limits.max_seconds=VALUE",
-    "--seed": "--set simulate.seed=VALUE (of a training train.seed)",
+    "--seed": "--set train.seed=VALUE | --set simulate.seed=VALUE",
     "--settings": "dreamgym-kit --config FILE COMMAND",
-    "--shard": "--set shard=I/N, or DREAMGYM_SHARD=I/N",
+    "--shard": "--set shard=I/N",
     "--steps": "--set limits.max_tool_calls=VALUE",
     "--tenant": "--set tenant=VALUE",
+    "--threshold": "--set simulate.min_confidence=VALUE",
     "--to": "export -o FILE.html",
     "--toml": "rules export",
     "--tool-parser": "--set serve.tool_parser=VALUE",
@@ -156,8 +169,29 @@ OLD_FLAGS: Mapping[str, str] = {
     "--usd": "--set budget.max_usd=VALUE",
     "--verify": "s2r verify RUN",
     "--workers": "--set workers.count=VALUE",
+    "--world": "--environment",
 }
-"""Flags of earlier versions, and what to type now; a command that has the flag keeps it."""
+"""Flags of earlier versions; the first replacement that a command has, or reads, is its own."""
+_EPISODES = ("simulate.concurrency", "limits", "budget", "workers", "tenant", "runs")
+_DREAMS = (*_EPISODES, "simulate")
+_READS: Mapping[str, tuple[str, ...]] = {
+    "record": (*_EPISODES, "shard"),
+    "simulate": (*_DREAMS, "shard", "gate"),
+    "evaluate": (*_DREAMS, "shard", "gate", "evaluate", "buffer"),
+    "train": (*_DREAMS, "train", "curriculum"),
+    "s2r": (*_DREAMS, "train", "-train.faults", "-train.eval_every", "-train.eval_n", "curriculum", "s2r"),
+    "experience ablate": (*_DREAMS, "train", "curriculum"),
+    "experience train": ("distill",),
+    "crawl": ("tenant", "runs"),
+    "sandbox": ("runs", "buffer"),
+    "serve": ("serve",),
+    "doctor": ("workers", "tenant", "runs"),
+    "experience annotate": ("simulate.concurrency", "budget"),
+    "experience eval": ("simulate.min_confidence",),
+    "rules draft": ("budget",),
+    **dict.fromkeys(("report", "view", "export", "runs list"), ("runs",)),
+}
+"""The sections and keys among `OLD_FLAGS` that each command reads; with a dash: those that it does not."""
 OLD_COMMANDS: Mapping[str, str] = {
     "ablate": "experience ablate",
     "buffer rules": "rules show, rules export or rules draft",
@@ -186,22 +220,20 @@ class Given:
         """The settings that hold for this command line, with `policy` as the directory of its model.
 
         Raises:
-            UserError: names the flag or `--set` whose value cannot be used.
+            UserError: names the flag, or all variables and `--set` whose values cannot be used.
         """
-        from dreamgym_kit.settings.load import assigned, graph_from_here, laid_over, load_settings
+        from dreamgym_kit.settings.load import graph_from_here, laid_over, load_settings
 
         start = None
         graph = graph_from_here(self.graph) if self.graph is not None else None
         if graph is not None:
             place = Path(graph.rpartition(":")[0] or graph)
             start = place.parent if place.is_absolute() else None
-        settings = load_settings(start, file=CONFIG.get())
-        if graph is not None:
+        settings = load_settings(start, file=CONFIG.get(), assignments=self.assigned)
+        if graph is not None and not self.assigns("graph"):
             settings = replace(settings, graph=graph)
-        if policy is not None:
+        if policy is not None and not self.assigns("policy.model"):
             settings = replace(settings, policy=replace(settings.policy, model=str(policy.absolute())))
-        for text in self.assigned:
-            settings = assigned(settings, text)
         for key, value in self.flags.items():
             if value is not None and value is not False and value != []:
                 given = str(value) if isinstance(value, Path) else value
@@ -256,7 +288,6 @@ class _Keyed:
     def __init__(self, command: Callable[..., None], keys: Sequence[str]) -> None:
         self._command, self._keys = command, keys
         self.__doc__, self.__name__ = command.__doc__, command.__name__
-        self.flags = {key: _flag(key) for key in keys}
 
     @cached_property
     def _added(self) -> dict[str, inspect.Parameter]:
@@ -318,9 +349,7 @@ def _help(key: str, declaration: "Key") -> str:
     """What a setting is, its key, and its default where it has one."""
     from dreamgym_kit.settings.schema import Settings
 
-    default: Any = Settings()
-    for part in key.split("."):
-        default = getattr(default, part)
+    default: Any = reduce(getattr, key.split("."), Settings())
     usual = f", default {'false' if default is False else default}" if default not in (None, ()) else ""
     return f"{declaration.says[:1].upper()}{declaration.says[1:]}. ({key}{usual})"
 
@@ -339,12 +368,17 @@ def parted(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return before, ["s2r verify", *left[2:]] if left[:2] == ["s2r", "verify"] else left
 
 
-def refuse_old(arguments: Sequence[str], known_flags: Sequence[str]) -> None:
+def refuse_old(
+    arguments: Sequence[str],
+    flags: Mapping[str, Sequence[str]],
+    every: Callable[[], Mapping[str, Sequence[str]]],
+) -> None:
     """Refuse all commands and flags of an earlier version, each with its replacement.
 
     Args:
         arguments: the command line.
-        known_flags: the flags that its command has.
+        flags: those that its command has, by the command's name.
+        every: the flags of all commands.
 
     Raises:
         UserError: one was given.
@@ -356,9 +390,10 @@ def refuse_old(arguments: Sequence[str], known_flags: Sequence[str]) -> None:
             raise UserError(f"{old} is now {command}.")
     if arguments[:1] == ["deploy"] and arguments[1:2] and arguments[1] not in _DEPLOY:
         raise UserError(f"deploy {arguments[1]} is now deploy promote {arguments[1]}.")
-    flags = dict.fromkeys(word.partition("=")[0] for word in arguments if word.startswith("--"))
-    foreign = [flag for flag in flags if flag in OLD_FLAGS and flag not in known_flags]
-    problems = [f"{flag} {_typed_now(flag, known_flags)}." for flag in foreign]
+    name = next((name for name in (typed, *arguments[:1]) if name in flags), "")
+    words = dict.fromkeys(word.partition("=")[0] for word in arguments if word.startswith("--"))
+    old_flags = [word for word in words if word in OLD_FLAGS and word not in flags[name]]
+    problems = [f"{old} {_typed_now(old, name, flags[name]) or _belongs(old, every())}." for old in old_flags]
     for argument, after in zip(arguments, [*arguments[1:], ""], strict=False):
         flag, equals, value = argument.partition("=")
         verdict = _OLD_VERDICTS.get(value if equals else after)
@@ -368,11 +403,28 @@ def refuse_old(arguments: Sequence[str], known_flags: Sequence[str]) -> None:
         raise UserError(" ".join(problems))
 
 
-def _typed_now(flag: str, known_flags: Sequence[str]) -> str:
-    """Say what replaces a flag of an earlier version in a command that has these flags."""
-    now = OLD_FLAGS[flag]
-    now = now if now in known_flags else OLD_FLAGS.get(now, now)
-    return "is gone" if now.startswith("--set ") and "--set" not in known_flags else f"is now {now}"
+def _typed_now(old: str, command: str, flags: Sequence[str]) -> str | None:
+    """Say what replaces a flag of an earlier version in this command; None: it is not one of its flags."""
+    for now in OLD_FLAGS[old].split(" | "):
+        if now.startswith("--set "):
+            key = now.removeprefix("--set ").strip("'").partition("=")[0]
+            reads = _READS.get(command, ())
+            if {key, key.partition(".")[0]} & {*reads} and f"-{key}" not in reads:
+                variable = f"DREAMGYM_{key.replace('.', '_').upper()}"
+                return f"is now {now if '--set' in flags else f'the setting {key}, or {variable}=VALUE'}"
+        elif now.partition(" ")[0] in flags or not now.startswith("-"):
+            return "is gone" if now == "gone" else f"is now {now}"
+    return None
+
+
+def _belongs(old: str, every: Mapping[str, Sequence[str]]) -> str:
+    """Say which commands a flag of an earlier version is for, and what to type there."""
+    places: dict[str, list[str]] = {}
+    for command, flags in every.items():
+        now = old if old in flags else (_typed_now(old, command, flags) or "").removeprefix("is now ")
+        if now:
+            places.setdefault(now, []).append(command)
+    return "belongs to " + "; ".join(f"{', '.join(names)} ({now})" for now, names in places.items())
 
 
 def shard_of(settings: "Settings") -> "Shard | None":

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from dreamgym_kit.report.comparing import Comparison
     from dreamgym_kit.report.metrics import RunMetrics
     from dreamgym_kit.rollout.rundir import RunDirectory
-    from dreamgym_kit.types import Episode
 
 EXAMPLES = (
     "dreamgym-kit report",
@@ -93,20 +92,17 @@ def _show_list(summary: "RunMetrics", directory: "RunDirectory", only: Only | No
 def _show_episode(directory: "RunDirectory", name: str, *, full: bool, as_json: bool) -> None:
     from dreamgym_kit.rollout.journal import episode_to_record
 
-    episode = _find(directory, name)
+    ids = []
+    for episode in directory.episodes():
+        if episode.id == name:
+            break
+        ids.append(episode.id)
+    else:
+        raise UnknownName("episode", name, known=ids[:100], source=str(directory.path), where="the run")
     if as_json:
         say_json(episode_to_record(episode))
     else:
         say_episode(directory, episode, full=full)
-
-
-def _find(directory: "RunDirectory", name: str) -> "Episode":
-    ids = []
-    for episode in directory.episodes():
-        if episode.id == name:
-            return episode
-        ids.append(episode.id)
-    raise UnknownName("episode", name, known=ids[:100], source=str(directory.path), where="the run")
 
 
 def _show_training(directory: "RunDirectory", *, alone: bool, as_json: bool) -> bool:
@@ -148,17 +144,12 @@ MERGE_CODES = (
     "executed in one of them."
 )
 
-runs_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List runs; merge shards.")
+runs_app = options.group("List runs; merge shards.", RUNS_EXAMPLES)
 
 Directories = Annotated[
     list[Path], typer.Argument(metavar="DIR...", help="The run directories of all shards.")
 ]
 Into = Annotated[Path, typer.Option("--into", metavar="DIR", help="Run directory to create.")]
-
-
-@runs_app.callback()
-def runs() -> None:
-    """List runs; merge shards."""
 
 
 @runs_app.command("list")

@@ -9,8 +9,6 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import near, say, say_json, say_steps, tell
 from dreamgym_kit.cli.running import inspected, served_model
@@ -38,11 +36,7 @@ EXAMPLES = (
 )
 Tool = Annotated[str | None, options.argument("TOOL", "Only this tool (default: all).")]
 WithSource = Annotated[bool, options.option("--with-source", "Also show the tools' source to the model.")]
-app = typer.Typer(
-    help="Show, export or draft tool rules.",
-    epilog=options.examples(EXAMPLES),
-    no_args_is_help=True,
-)
+app = options.group("Show, export or draft tool rules.", EXAMPLES)
 
 
 @app.command("show")

@@ -4,7 +4,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -88,7 +88,7 @@ def carry_out(request: "RunRequest") -> "RunResult":
     with frozen_heap(START_OBJECTS):
         from dreamgym_kit.adapters.langgraph.run.run import run
 
-    with _watched(RunProgress()) as (events, stop):
+    with watched(RunProgress()) as (events, stop):
         try:
             return run_to_end(run(request, events=events, stop=stop), stop)
         except Exception as error:
@@ -98,13 +98,8 @@ def carry_out(request: "RunRequest") -> "RunResult":
             end(stop.code, dreamt=True)
 
 
-def learning(*, plain: bool = False, where: str = "dream") -> "AbstractContextManager[_Watch]":
-    """`_watched` while a policy learns."""
-    return _watched(TrainingProgress(where), plain=plain)
-
-
 @contextmanager
-def _watched(progress: RunProgress | TrainingProgress, *, plain: bool = False) -> "Iterator[_Watch]":
+def watched(progress: RunProgress | TrainingProgress, *, plain: bool = False) -> "Iterator[_Watch]":
     """Show progress, and have signals stop it; what the agent prints goes to stderr."""
     from dreamgym_kit.rollout.stop import StopSwitch, stop_on_signals
 

@@ -10,7 +10,8 @@ import typer
 from dreamgym_kit.cli import options
 from dreamgym_kit.cli.approving import TerminalApprover, confirm, format_effects
 from dreamgym_kit.cli.output import can_ask, near, say, say_json, say_steps, stdout_paint, tell
-from dreamgym_kit.cli.running import end, going_on, inspected, learning
+from dreamgym_kit.cli.progress import TrainingProgress
+from dreamgym_kit.cli.running import end, going_on, inspected, watched
 from dreamgym_kit.errors import ExitCode
 from dreamgym_kit.report.sanitize import one_line
 
@@ -89,7 +90,7 @@ def command(
         from dreamgym_kit.adapters.langgraph.s2r.s2r_run import run_s2r
 
         plain = verbose > 0 or request.approver is not None
-        with learning(plain=plain, where=stage) as (events, stop):
+        with watched(TrainingProgress(stage), plain=plain) as (events, stop):
             if isinstance(request.approver, TerminalApprover):
                 request.approver.until(lambda: stop.requested)
             result = run_s2r(request, events=events, stop=stop)

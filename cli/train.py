@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from dreamgym_kit.cli import options
 from dreamgym_kit.cli.approving import agree
 from dreamgym_kit.cli.output import near, say, say_json, say_steps, stdout_paint, tell
-from dreamgym_kit.cli.running import end, going_on, learning, opened_recordings
+from dreamgym_kit.cli.progress import TrainingProgress
+from dreamgym_kit.cli.running import end, going_on, opened_recordings, watched
 from dreamgym_kit.errors import ExitCode, has_extra
 from dreamgym_kit.report.sanitize import one_line
 
@@ -73,7 +74,7 @@ def command(
         )
         if settings.train.eval_real:
             _agree(request, yes=yes)
-        with learning(plain=verbose > 0) as (events, stop):
+        with watched(TrainingProgress(), plain=verbose > 0) as (events, stop):
             result = run_training(request, events=events, stop=stop)
     _show(result, as_json=as_json)
     end(_code(result), dreamt=True)

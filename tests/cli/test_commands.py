@@ -184,13 +184,14 @@ def test_init_writes_settings_that_the_other_commands_use(run, project: Path) ->
 
 
 def test_init_renames_old_keys_keeps_comments_and_a_copy(run, project: Path) -> None:
-    old = '# ours\ngraph = "my_agent:graph"\n[simulate]  # often\nn = 4\n[engine]\nworkers = 2\n'
+    old = 'graph = "a:b"\n[simulate]  # often\nn = 4\n[engine]\nworkers = 2\n[judge]\nx = 1\n[gate]\ny = 1\n'
     (project / "dreamgym.toml").write_text(old)
     refused = run("doctor")
     assert (refused.returncode, refused.stdout.count(" is now ")) == (2, 2)
     done = run("init", "--update")
     assert done.returncode == 0, done.stderr
     assert "simulate.n -> simulate.repeats" in done.stdout
+    assert done.stdout.count("   dreamgym.toml:") == 2, "of all that is still wrong, the place"
     now = (project / "dreamgym.toml").read_text()
     assert now == old.replace("n = 4", "repeats = 4").replace("[engine]\nworkers", "[workers]\ncount")
     assert (project / "dreamgym.toml.old").read_text() == old

@@ -324,9 +324,7 @@ def test_no_data_ends_in_anything_but_a_named_refusal(data: dict[str, object]) -
 def test_a_share_of_the_gate_above_one_is_refused_with_its_line() -> None:
     with pytest.raises(UserError, match=r"dreamgym.toml:2: gate.min_pass_rate must be at most 1; found 90"):
         parse_settings("[gate]\nmin_pass_rate = 90\n", path=Path("dreamgym.toml"))
-    with pytest.raises(
-        UserError, match=r"dreamgym.toml:2: gate.max_calls_per_tool.refund_payment wants a whole number"
-    ):
+    with pytest.raises(UserError, match=r":2: gate.max_calls_per_tool.refund_payment wants a whole number"):
         parse_settings("[gate]\nmax_calls_per_tool = {refund_payment = true}\n", path=Path("dreamgym.toml"))
 
 
@@ -340,13 +338,23 @@ def test_a_key_of_an_older_version_is_refused_with_its_new_name(
     assert str(refused.value) == f"{first}\nRename them, or run: dreamgym-kit init --update"
 
 
-def test_all_old_keys_of_a_file_are_named_at_once() -> None:
+def test_all_that_is_wrong_in_a_file_or_laid_over_it_is_named_at_once(tmp_path: Path) -> None:
     with pytest.raises(UserError) as refused:
         parse_settings("[simulate]\nn = 4\nseed = 1\nthreshold = 0.7\n[engine]\nworkers = 2\n")
     assert str(refused.value).splitlines()[:3] == [
         "dreamgym.toml:2: 'simulate.n' is now 'simulate.repeats'.",
         "dreamgym.toml:4: 'simulate.threshold' is now 'simulate.min_confidence'.",
         "dreamgym.toml:6: 'engine.workers' is now 'workers.count'.",
+    ]
+    variables = {"DREAMGYM_SIMULATE_N": "4", "DREAMGYM_SEED": "1", "DREAMGYM_RUNS": "r"}
+    assignments = ["simulate.n=4", "runs=x", "gate.max_errors=a"]
+    with pytest.raises(UserError) as refused:
+        load_settings(tmp_path, environ=variables, assignments=assignments)
+    assert [line.partition(";")[0] for line in str(refused.value).splitlines()] == [
+        "DREAMGYM_SIMULATE_N is now called DREAMGYM_SIMULATE_REPEATS. Rename it.",
+        "environment: variable 'DREAMGYM_SEED' is not in the settings",
+        "--set simulate.n is now --set simulate.repeats.",
+        "--set gate.max_errors: gate.max_errors wants a number, found the text 'a'.",
     ]
 
 

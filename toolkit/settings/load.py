@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from functools import cache, reduce
+from functools import cache, partial, reduce
 from pathlib import Path
 from typing import Any, get_origin
 
@@ -38,15 +38,16 @@ def in_ci() -> bool:
 def find_settings(start: Path) -> Path | None:
     """Find the nearest `dreamgym.toml` at or above a folder (or a file's folder)."""
     here = start.absolute()
-    for folder in (here, *here.parents):
-        file = folder / SETTINGS_FILE
-        if file.is_file():
-            return file
-    return None
+    files = (folder / SETTINGS_FILE for folder in (here, *here.parents))
+    return next((file for file in files if file.is_file()), None)
 
 
 def load_settings(
-    start: Path | None = None, *, file: Path | None = None, environ: Mapping[str, str] | None = None
+    start: Path | None = None,
+    *,
+    file: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    assignments: Iterable[str] = (),
 ) -> Settings:
     """Read the settings that hold here.
 
@@ -54,13 +55,27 @@ def load_settings(
         start: where the upward search begins; the current folder when None.
         file: this file and no search.
         environ: variables instead of the process's own.
+        assignments: each KEY=VALUE of a command line, laid over all else.
 
     Raises:
-        UserError: names file and line, or the variable, and what to do.
+        UserError: names file and line, or all variables and assignments that are wrong, and what to do.
     """
     path = file if file is not None else find_settings(start if start is not None else Path.cwd())
     settings = Settings() if path is None else parse_settings(text_of(path), path=path.absolute())
-    settings = _with_environment(settings, os.environ if environ is None else environ)
+    variables = (os.environ if environ is None else environ).items()
+    ours = [(name, text) for name, text in variables if name.startswith(PREFIX) and text]
+    problems: list[UserError] = []
+    for lay in [
+        *(partial(_with_variable, variable=name, text=text) for name, text in ours),
+        *(partial(assigned, text=text) for text in assignments),
+    ]:
+        try:
+            settings = lay(settings)
+        except UserError as error:
+            problems.append(error)
+    if problems:
+        raise problems[0] if len(problems) == 1 else UserError("\n".join(map(str, problems)))
+    settings = with_whole_paths(settings, Path.cwd())
     keep_secret(settings)
     return settings
 
@@ -91,9 +106,10 @@ def check_match(settings: Settings, specs: Mapping[str, ToolSpec]) -> None:
         UnknownName: it names a tool or an argument that the graph does not have.
     """
     for pattern, rule in settings.match.items():
+        source = settings.where("match", pattern)
         fitting = [spec for name, spec in specs.items() if fnmatchcase(name, pattern)]
         if not fitting:
-            raise _unknown(settings, "tool", pattern, specs, ("match", pattern))
+            raise UnknownName("tool", pattern, known=sorted(specs), source=source, where="the graph")
         schemas = [spec.args_schema.get("properties") for spec in fitting]
         if not all(isinstance(schema, Mapping) for schema in schemas):
             continue
@@ -101,28 +117,17 @@ def check_match(settings: Settings, specs: Mapping[str, ToolSpec]) -> None:
         for name in rule.ignore:
             if name not in arguments:
                 where = f"those of {pattern}"
-                raise _unknown(settings, "argument", name, arguments, ("match", pattern), where)
+                raise UnknownName("argument", name, known=sorted(arguments), source=source, where=where)
 
 
 def check_nodes(settings: Settings, node_names: Iterable[str]) -> list[UnknownName]:
     """List the nodes that settings name and the graph does not have."""
-    names = set(node_names)
+    names = sorted(set(node_names))
     return [
-        _unknown(settings, "node", name, names, ("nodes", name))
+        UnknownName("node", name, known=names, source=settings.where("nodes", name), where="the graph")
         for name in settings.nodes
         if name not in names
     ]
-
-
-def _unknown(
-    settings: Settings,
-    kind: str,
-    name: str,
-    names: Iterable[str],
-    key: tuple[str, ...],
-    where: str = "the graph",
-) -> UnknownName:
-    return UnknownName(kind, name, known=sorted(names), source=settings.where(*key), where=where)
 
 
 def graph_from_here(spec: str) -> str:
@@ -184,18 +189,14 @@ def _variable(section: str, key: str) -> str:
     return f"{PREFIX}{section}_{key}".upper()
 
 
-def _with_environment(settings: Settings, environ: Mapping[str, str]) -> Settings:
+def _with_variable(settings: Settings, variable: str, text: str) -> Settings:
     keys = environment_names()
-    for variable, text in environ.items():
-        if not variable.startswith(PREFIX) or text == "":
-            continue
-        if variable not in keys:
-            was = {_variable(*old): _variable(*now) for old, now in renamed().items() if len(old) == 2}
-            if variable in was:
-                raise UserError(f"{variable} is now called {was[variable]}. Rename it.")
-            raise UnknownName("variable", variable, known=keys, source="environment", where="the settings")
-        settings = laid_over(settings, variable, keys[variable], text)
-    return with_whole_paths(settings, Path.cwd())
+    if variable not in keys:
+        was = {_variable(*old): _variable(*now) for old, now in renamed().items() if len(old) == 2}
+        if variable in was:
+            raise UserError(f"{variable} is now called {was[variable]}. Rename it.")
+        raise UnknownName("variable", variable, known=keys, source="environment", where="the settings")
+    return laid_over(settings, variable, keys[variable], text)
 
 
 def laid_over(settings: Settings, source: str, key: tuple[str, ...], given: object) -> Settings:

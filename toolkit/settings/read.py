@@ -150,11 +150,21 @@ def read_settings(data: Mapping[str, Any], where: Where) -> dict[str, Any]:
         where: names the place of a key ("dreamgym.toml:14").
 
     Raises:
-        UserError: the first thing that is wrong, in one line.
+        UserError: all keys that are wrong, a line each.
     """
     refuse_secrets(data, where)
     refuse_renamed(data, where)
-    return _Reader(where).record(Settings, data, ())
+    reader, problems = _Reader(where), list[str]()
+    try:
+        return reader.record(Settings, data, ())
+    except UserError as first:
+        for name, value in data.items():
+            for part in [{key: value[key]} for key in value] if isinstance(value, Mapping) else [value]:
+                try:
+                    reader.record(Settings, {name: part}, ())
+                except UserError as error:
+                    problems.append(str(error))
+        raise (UserError("\n".join(dict.fromkeys(problems))) if len({*problems}) > 1 else first) from None
 
 
 def read_section(record: type[_Record], data: Any, key: tuple[str, ...], where: Where) -> _Record:
