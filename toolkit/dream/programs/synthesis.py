@@ -7,7 +7,7 @@ while they agree.
 
 import itertools
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -145,6 +145,23 @@ def direct(examples: Examples, field: str = "") -> Get | None:
     if -first[0] < len(examples) and len(silent) > 0.34 * len(examples):
         return None
     return Get(tuple(names))
+
+
+def _by_several(examples: Examples) -> Get | None:
+    """Return names that each equal several different texts and contradict none; together they give most."""
+    values: dict[str, dict[int, str]] = defaultdict(dict)
+    for place, (scope, out) in enumerate(examples):
+        for name in scope.names_of(out):
+            values[name][place] = out
+    names = [
+        name
+        for name, equal in values.items()
+        if len(equal) >= 3
+        and len(set(equal.values())) > 1
+        and all(same(scope.get(name, out), out) for scope, out in examples)
+    ]
+    explained = {place for name in names for place in values[name]}
+    return Get(tuple(sorted(names))) if 2 * len(explained) > len(examples) else None
 
 
 def _constant(examples: Examples, named: Get | None, field: str) -> Program | None:
@@ -903,6 +920,11 @@ def record_with_gaps(examples: Examples, *, writes: bool) -> Fields | None:
 
 def _gap(pairs: Examples, name: str, turn: int, *, writes: bool) -> Program | None:
     form = explain(pairs, name, 3, 1) if not turn or figure(pairs[0][1]) is not None else None
+    counter = next((key for key in pairs[0][0] if key.startswith("next.") and key.endswith(f".{name}")), None)
+    if counter is not None and not isinstance(form, (Get, Const)):
+        return Get((counter,))
+    if form is None and writes and not turn and all(isinstance(value, str) for _, value in pairs):
+        form = _by_several(pairs)
     if form is None and writes and is_made_up(name, [value for _, value in pairs]):
         return MadeUp(pairs[0][1])
     if form is None and not turn and all(isinstance(value, dict) for _, value in pairs):
