@@ -180,7 +180,7 @@ def scope_of(
     build = _Builder(state, tool, args)
     mine = parameters.get(tool)
     for name, default in mine.defaults.items() if mine is not None else ():
-        if name not in args and default not in (None, "", []):
+        if name not in args and default is not None:
             build.scope[f"args.{name}"] = default
     build.add_arguments()
     for view in sorted(state.collections.views):

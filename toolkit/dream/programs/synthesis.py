@@ -139,12 +139,19 @@ def direct(examples: Examples, field: str = "") -> Get | None:
     names = [
         name
         for _, far, name in good[:6]
-        if far <= first[1] + 2.2 and not name.startswith("last.")
-    ] or [first[2]]  # fmt: skip
+        if far <= first[1] + 2.2
+        and not name.startswith("last.")
+        and (name == first[2] or _equals_several(name, examples))
+    ] or [first[2]]
     silent = [scope for scope, _ in examples if not any(name in scope for name in names)]
     if -first[0] < len(examples) and len(silent) > 0.34 * len(examples):
         return None
     return Get(tuple(names))
+
+
+def _equals_several(name: str, examples: Examples) -> bool:
+    """Whether a name had several values: one that always equaled a single value may do so by chance."""
+    return len({value_key(scope[name]) for scope, _ in examples if name in scope}) > 1
 
 
 def _by_several(examples: Examples) -> Get | None:
