@@ -205,20 +205,24 @@ class Model:
         return scope
 
     def _next(self, tool: str, given: Sequence[CounterValue], state: WorldState) -> JsonValue:
-        """Return a counter's next id; in a world without recordings of it, one above the highest known id."""
+        """Return a counter's next id; in a world without recordings of it, one above the highest known id.
+
+        Where no id is known either, the counter starts as in most other worlds.
+        """
         first, starts = given[0], _starts(given, state)
-        if starts:
-            number = starts.most_common(1)[0][0] + state.count[tool]
-        else:
+        elsewhere = (counter.start for counter in given if counter.episode != state.without)
+        number = (starts or Counter(elsewhere) or Counter([1])).most_common(1)[0][0] + state.count[tool]
+        if not starts:
             document = self.collections.documents.get(tool)
             owners = {*self.tools[tool].inserts, *([document.collection] if document else [])}
             known_numbers = [
                 int(match[2])
-                for collection in owners or self.collections.fields
+                for collection in owners or filter(is_record, self.collections.fields)
                 for key in state.keys(collection).values()
                 if (match := NUMBERED.fullmatch(str(key))) and match[1] == first.prefix
             ]
-            number = max(known_numbers) + 1 if known_numbers else 1 + state.count[tool]
+            if known_numbers and (owners or number in known_numbers):
+                number = max(known_numbers) + 1
         if first.is_number:
             return number
         return first.prefix + str(number).zfill(max(counter.digits for counter in given))

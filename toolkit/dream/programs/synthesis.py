@@ -861,8 +861,8 @@ def _branch(examples: Examples, field: str, depth: int, splits: int) -> If | Non
     ways = list(_ways_to_part(examples))[:4]
     wanted, given = [labels for labels, _ in ways], [Has(name) for _, name in ways if name]
     for condition, truths in candidates(scopes, 120) if wanted else ():
-        if UNKNOWN in truths:
-            continue
+        if UNKNOWN in truths or 1 in (truths.count(True), truths.count(False)):
+            continue  # of one example any test may be true by chance
         turned = [not truth for truth in truths]
         tells = any(truths == labels or turned == labels for labels in wanted)
         far = cost(condition) - (condition in given)
