@@ -367,9 +367,10 @@ class _Builder:
     def add_shared(self) -> None:
         """Add the texts that all known records of a small collection have in a field: often their owner."""
         for collection in self.collections.fields:
-            rows = self.state.rows_of(collection) if is_record(collection) else []
-            known = [row for key in rows if isinstance(row := self.state.at(key), dict)]
-            for field, value in known[0].items() if 0 < len(known) <= _MAX_SHARING else ():
+            keys = self.state.rows_of(collection) if is_record(collection) else []
+            records = (self.state.at(key) for key in keys if len(keys) <= _MAX_SHARING)
+            known = [record for record in records if isinstance(record, dict)]
+            for field, value in known[0].items() if known else ():
                 if isinstance(value, str) and all(row.get(field) == value for row in known):
                     self.scope[f"{SHARED}{collection}.{field}"] = value
 
