@@ -198,3 +198,40 @@ def test_a_reference_is_made_up_but_no_sentence(text: str, is_made_up: bool) -> 
         book.append([("do_book", {"name": f"N{at}"}, {"ref": made, "name": f"N{at}", "state": "ok"})])
     dreamed = answer(programs(*book), ("do_book", {"name": "N77"}))
     assert (dreamed is not None) is is_made_up
+
+
+def test_a_record_that_an_answer_showed_and_nobody_found_again_makes_no_update_a_deletion() -> None:
+    episodes: list[list[Step]] = []
+    for at, task in enumerate(TASKS):
+        key, finished = {"task_id": task["task_id"]}, {**task, "priority": 0}
+        found: list[Step] = [("do_finish", key, {"done": True}), ("get_task", key, finished)]
+        missed: list[Step] = [("do_finish", key, finished), ("get_task", key, {"error": "no such task"})]
+        episodes.append([("get_task", key, task), *(found if at % 5 else missed)])
+    key = {"task_id": "T13"}
+    assert answer(programs(*episodes), ("do_finish", key), ("get_task", key)).out["priority"] == 0
+
+
+@pytest.mark.parametrize("other", [0, 9], ids=["of one keeper", "of two keepers"])
+def test_a_new_id_is_made_up_and_its_owner_is_the_owner_of_all_that_is_known(other: int) -> None:
+    episodes: list[list[Step]] = []
+    for at in range(19):
+        world, pins = at % 17, at % 2
+        note = {"text": f"text {at}", "pinned": 1 if pins else at}
+        made = {**note, "id": 7 * world + 3, "keeper": f"keeper {world}"}
+        pin: list[Step] = [("do_pin", {"place": "door"}, {"ok": True})] * pins
+        animals = [{"animal_id": f"A{at}{n}", "keeper": f"keeper {world or n * other}"} for n in range(2)]
+        seen: list[Step] = [("get_animal", {"animal_id": animal["animal_id"]}, animal) for animal in animals]
+        episodes.append([*seen, *pin, ("do_note", note, made)] if world else seen)
+    learned, note = programs(*episodes, worlds=17), {"text": "fed", "pinned": 8}
+    dreamed = answer(learned, ("do_pin", {"place": "door"}), ("do_note", note))
+    assert (dreamed is None) is bool(other)
+    assert dreamed is None or (dreamed.out["keeper"] == "keeper 0" and type(dreamed.out["id"]) is int)
+
+
+def test_one_odd_recording_makes_no_rule_that_ignores_an_argument() -> None:
+    topics = [[("do_follow", {"topic": f"topic {at}"}, {"all": ["news", f"topic {at}"]})] for at in range(9)]
+    days: Step = ("shop_days", {}, {"days": ["Mon", "Tue"]})
+    odd: list[Step] = [days, ("do_follow", {"topic": "x"}, {"all": ["news", "y"]})]
+    learned = programs(*topics, odd, worlds=10)
+    dreamed = answer(learned, ("shop_days", {}), ("do_follow", {"topic": "z"}))
+    assert dreamed is None or dreamed.out == {"all": ["news", "z"]}

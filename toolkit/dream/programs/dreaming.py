@@ -505,6 +505,7 @@ class ProgramEpisode:
             and self.model.things(tool, args) not in program.given
         ):
             return None  # every argument is accounted for
+        self.made_up |= self.model.guessed_ids(tool, out, self.state) if form[0] else set()
         share = lower_bound(count, total, NEAR) if count < total else min(1.0, 0.5 + 0.15 * total)
         kind += (
             ":unheard" * self._names_unheard(program, scope, args)

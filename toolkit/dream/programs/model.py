@@ -33,6 +33,7 @@ from dreamgym_kit.dream.programs.values import (
     UNKNOWN,
     SeenStep,
     ValueKey,
+    at_path,
     has_digits,
     is_left_open,
     is_number,
@@ -204,28 +205,35 @@ class Model:
         return scope
 
     def _next(self, tool: str, given: Sequence[CounterValue], state: WorldState) -> JsonValue:
-        """Return a counter's next id; in a world without recordings of it, one above the highest known id."""
-        first = given[0]
-        starts = Counter(
-            counter.start
-            for counter in given
-            if counter.world == state.world and counter.episode != state.without
-        )
-        if starts:
-            number = starts.most_common(1)[0][0] + state.count[tool]
-        else:
+        """Return a counter's next id; in a world without recordings of it, one above the highest known id.
+
+        Where no id is known either, the counter starts as in most other worlds.
+        """
+        first, starts = given[0], _starts(given, state)
+        elsewhere = (counter.start for counter in given if counter.episode != state.without)
+        number = (starts or Counter(elsewhere) or Counter([1])).most_common(1)[0][0] + state.count[tool]
+        if not starts:
             document = self.collections.documents.get(tool)
             owners = {*self.tools[tool].inserts, *([document.collection] if document else [])}
             known_numbers = [
                 int(match[2])
-                for collection in owners
+                for collection in owners or filter(is_record, self.collections.fields)
                 for key in state.keys(collection).values()
                 if (match := NUMBERED.fullmatch(str(key))) and match[1] == first.prefix
             ]
-            number = max(known_numbers) + 1 if known_numbers else 1 + state.count[tool]
+            if known_numbers and (owners or number in known_numbers):
+                number = max(known_numbers) + 1
         if first.is_number:
             return number
         return first.prefix + str(number).zfill(max(counter.digits for counter in given))
+
+    def guessed_ids(self, tool: str, out: JsonValue, state: WorldState) -> set[JsonValue]:
+        """Return the ids in a write's answer that count on from a start which nothing recorded shows."""
+        return {
+            at_path(out, (path,) if path else ())
+            for (of, path), given in self.counters.items()
+            if of == tool and not _starts(given, state)
+        }
 
     def staying(self, prefix: str) -> float:
         """Return a lower bound on the share of (write, reachable record) pairs with an unchanged record.
@@ -386,6 +394,15 @@ class _Writing:
             fields[self.model.collections.key_fields[collection]] = key
         self.state.put(collection, key, fields, insert.shown <= set(fields), self.confidence)
         self.state.made.append((collection, value_key(key)))
+
+
+def _starts(given: Sequence[CounterValue], state: WorldState) -> Counter[int]:
+    """Count the recorded starts of a counter in a world."""
+    return Counter(
+        counter.start
+        for counter in given
+        if counter.world == state.world and counter.episode != state.without
+    )
 
 
 def outcome_form(step: SeenStep) -> OutcomeForm:

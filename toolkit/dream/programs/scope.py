@@ -18,7 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dreamgym_kit.dream.programs.collections import VIEW, WHOLE, Path, args_key
+from dreamgym_kit.dream.programs.collections import VIEW, WHOLE, Path, args_key, is_record
 from dreamgym_kit.dream.programs.environment_fields import ENVIRONMENT, FIELD, VALUE
 from dreamgym_kit.dream.programs.records import WorldState
 from dreamgym_kit.dream.programs.values import (
@@ -39,6 +39,9 @@ from dreamgym_kit.dream.programs.values import (
 from dreamgym_kit.serialization import JsonValue
 
 _MAX_NUMBERS = 60  # names that arithmetic is tried with; pairs of them are
+SHARED = "all "
+"""Prefix of the names of texts that all known records of a collection have."""
+_MAX_SHARING = 20  # known records; of more, one field is seldom the same in all, and looking takes long
 _ID_ENDINGS = ("id", "sku", "key")
 _AMOUNTS = ("price", "amount", "cost", "total", "qty", "quantity")
 _STATES = ("status", "state", "kind", "type")
@@ -177,7 +180,7 @@ def scope_of(
     build = _Builder(state, tool, args)
     mine = parameters.get(tool)
     for name, default in mine.defaults.items() if mine is not None else ():
-        if name not in args and default not in (None, "", []):
+        if name not in args and default is not None:
             build.scope[f"args.{name}"] = default
     build.add_arguments()
     for view in sorted(state.collections.views):
@@ -187,6 +190,7 @@ def scope_of(
     build.add_environment()
     if writes:
         build.add_rows_like_the_call()
+        build.add_shared()
     build.add_done()
     build.add_items()
     return build.scope
@@ -360,6 +364,16 @@ class _Builder:
                         scope[f"{prefix}.any {field}={value}"] = True
                         scope.setdefault(f"{prefix}.first {field}={value}.{key_field}", key)
 
+    def add_shared(self) -> None:
+        """Add the texts that all known records of a small collection have in a field: often their owner."""
+        for collection in self.collections.fields:
+            keys = self.state.rows_of(collection) if is_record(collection) else []
+            records = (self.state.at(key) for key in keys if len(keys) <= _MAX_SHARING)
+            known = [record for record in records if isinstance(record, dict)]
+            for field, value in known[0].items() if known else ():
+                if isinstance(value, str) and all(row.get(field) == value for row in known):
+                    self.scope[f"{SHARED}{collection}.{field}"] = value
+
     def add_done(self) -> None:
         """Add counts and arguments of earlier writes in this episode."""
         scope, state = self.scope, self.state
@@ -469,7 +483,7 @@ class _Builder:
 def name_cost(name: str, field: str = "") -> float:
     """Return the cost of a name: low for simple names, lower if its ending equals the field."""
     cost = 1.0 if name.startswith(("args.", "item.", "element", "old")) else 2.0
-    cost += 3 * name.startswith("last.") + 0.5 * name.count(">") + 0.15 * name.count(".")
+    cost += 3 * name.startswith(("last.", SHARED)) + 0.5 * name.count(">") + 0.15 * name.count(".")
     cost += 0.3 * name.count("[") + 0.4 * name.count("(")
     return cost - 0.8 * (bool(field) and ending(name) == field)
 
@@ -482,8 +496,8 @@ def ending(name: str) -> str:
 
 
 def all_names(scopes: list[Scope]) -> Counter[str]:
-    """Count the scopes that have each name."""
-    return Counter(name for scope in scopes for name in scope)
+    """Count the scopes that have each name that a condition may be on."""
+    return Counter(name for scope in scopes for name in scope if not name.startswith(SHARED))
 
 
 def is_id_text(text: str) -> bool:

@@ -7,7 +7,7 @@ while they agree.
 
 import itertools
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -139,12 +139,36 @@ def direct(examples: Examples, field: str = "") -> Get | None:
     names = [
         name
         for _, far, name in good[:6]
-        if far <= first[1] + 2.2 and not name.startswith("last.")
-    ] or [first[2]]  # fmt: skip
+        if far <= first[1] + 2.2
+        and not name.startswith("last.")
+        and (name == first[2] or _equals_several(name, examples))
+    ] or [first[2]]
     silent = [scope for scope, _ in examples if not any(name in scope for name in names)]
     if -first[0] < len(examples) and len(silent) > 0.34 * len(examples):
         return None
     return Get(tuple(names))
+
+
+def _equals_several(name: str, examples: Examples) -> bool:
+    """Whether a name had several values: one that always equaled a single value may do so by chance."""
+    return len({value_key(scope[name]) for scope, _ in examples if name in scope}) > 1
+
+
+def _by_several(examples: Examples) -> Get | None:
+    """Return names that each equal several different texts and contradict none; together they give most."""
+    values: dict[str, dict[int, str]] = defaultdict(dict)
+    for place, (scope, out) in enumerate(examples):
+        for name in scope.names_of(out):
+            values[name][place] = out
+    names = [
+        name
+        for name, equal in values.items()
+        if len(equal) >= 3
+        and len(set(equal.values())) > 1
+        and all(same(scope.get(name, out), out) for scope, out in examples)
+    ]
+    explained = {place for name in names for place in values[name]}
+    return Get(tuple(sorted(names))) if 2 * len(explained) > len(examples) else None
 
 
 def _constant(examples: Examples, named: Get | None, field: str) -> Program | None:
@@ -837,8 +861,8 @@ def _branch(examples: Examples, field: str, depth: int, splits: int) -> If | Non
     ways = list(_ways_to_part(examples))[:4]
     wanted, given = [labels for labels, _ in ways], [Has(name) for _, name in ways if name]
     for condition, truths in candidates(scopes, 120) if wanted else ():
-        if UNKNOWN in truths:
-            continue
+        if UNKNOWN in truths or 1 in (truths.count(True), truths.count(False)):
+            continue  # of one example any test may be true by chance
         turned = [not truth for truth in truths]
         tells = any(truths == labels or turned == labels for labels in wanted)
         far = cost(condition) - (condition in given)
@@ -903,6 +927,11 @@ def record_with_gaps(examples: Examples, *, writes: bool) -> Fields | None:
 
 def _gap(pairs: Examples, name: str, turn: int, *, writes: bool) -> Program | None:
     form = explain(pairs, name, 3, 1) if not turn or figure(pairs[0][1]) is not None else None
+    counter = next((key for key in pairs[0][0] if key.startswith("next.") and key.endswith(f".{name}")), None)
+    if counter is not None and not isinstance(form, (Get, Const)):
+        return Get((counter,))
+    if form is None and writes and not turn and all(isinstance(value, str) for _, value in pairs):
+        form = _by_several(pairs)
     if form is None and writes and is_made_up(name, [value for _, value in pairs]):
         return MadeUp(pairs[0][1])
     if form is None and not turn and all(isinstance(value, dict) for _, value in pairs):

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from dreamgym_kit.dream.entities import is_id_name
 from dreamgym_kit.dream.programs.collections import RecordedCalls
 from dreamgym_kit.dream.programs.scope import Parameters
 from dreamgym_kit.dream.programs.values import SeenStep, has_digits, same
@@ -231,36 +232,42 @@ class MadeUpNames:
         self._dreamed: dict[JsonValue, JsonValue] = {}
         self._real: dict[JsonValue, JsonValue] = {}
 
-    def renamed(self, value: Any) -> Any:
-        """Replace recorded values by the made-up values paired with them."""
+    def renamed(self, value: Any, name: str = "") -> Any:
+        """Replace recorded values by the made-up values paired with them. `name`: of the value."""
         if not self._real:
             return value
         if isinstance(value, dict):
-            return {name: self.renamed(item) for name, item in value.items()}
+            return {field: self.renamed(item, field) for field, item in value.items()}
         if isinstance(value, list):
-            return [self.renamed(item) for item in value]
-        return self._real.get(value, value) if isinstance(value, str) else value
+            return [self.renamed(item, name) for item in value]
+        return self._real.get(value, value) if _may_be_made_up(value, name) else value
 
-    def equal(self, dreamed: JsonValue, real: JsonValue, made_up: set[JsonValue]) -> bool:
-        """Whether both values are equal except for made-up values."""
-        if isinstance(dreamed, str) and isinstance(real, str):
+    def equal(self, dreamed: JsonValue, real: JsonValue, made_up: set[JsonValue], name: str = "") -> bool:
+        """Whether both values are equal except for made-up values. `name`: of the field that has them."""
+        if _may_be_made_up(dreamed, name) and type(dreamed) is type(real):
             if dreamed in self._dreamed:
                 return bool(self._dreamed[dreamed] == real)
             if dreamed == real:
                 return True
-            if dreamed in made_up and real not in self._real and (has_digits(real) or not real):
+            if dreamed in made_up and real not in self._real and (has_digits(str(real)) or not real):
                 self._dreamed[dreamed], self._real[real] = real, dreamed
                 return True
             return False
         if isinstance(dreamed, dict) and isinstance(real, dict):
             return dreamed.keys() == real.keys() and all(
-                self.equal(dreamed[name], real[name], made_up) for name in dreamed
+                self.equal(dreamed[field], real[field], made_up, field) for field in dreamed
             )
         if isinstance(dreamed, list) and isinstance(real, list):
             return len(dreamed) == len(real) and all(
-                self.equal(item, real_item, made_up) for item, real_item in zip(dreamed, real, strict=True)
+                self.equal(item, real_item, made_up, name)
+                for item, real_item in zip(dreamed, real, strict=True)
             )
         return same(dreamed, real)
+
+
+def _may_be_made_up(value: JsonValue, name: str) -> bool:
+    """Whether a value may be an id: a text, or a whole number in a field that is named so."""
+    return isinstance(value, str) or (type(value) is int and is_id_name(name))
 
 
 _AFTER = "\x1f"
