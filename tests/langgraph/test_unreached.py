@@ -14,7 +14,7 @@ from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.load import parse_settings
 
 BASE = """
-    import functools, operator
+    import csv, functools, operator, types
     from langchain_core.callbacks import BaseCallbackHandler
     from langchain_core.messages import AIMessage
     from langchain_core.runnables import Runnable
@@ -34,7 +34,18 @@ BASE = """
         def __class_getitem__(cls, order):
             print(order, file=KEPT)
             return order
+        class Owed:
+            def __get__(self, desk, kind=None):
+                print(desk.order, file=KEPT)
+                return desk.order
+        owed = Owed()
         def spelled(self, order): return order.upper()
+
+    LAZY = types.ModuleType("lazy")
+    LAZY.__getattr__ = lambda name: Desk(name).pay_back("o1")
+    def lent(): return LAZY.owed
+    ROWS = csv.writer(KEPT)
+    def row(order): ROWS.writerow([order])
 
     TRACED = open(TRACE, "a", buffering=1)
 
@@ -92,6 +103,9 @@ WAYS = {
     "a method that a chat model has of its own": 'operator.methodcaller("pay_back", "o1")(model)',
     "a method of a handler that no event calls": 'operator.methodcaller("pay_back", "o1")(Watching())',
     "a function that no name leads to": 'handled("o1")',
+    "a descriptor": 'Desk("o1").owed',
+    "an attribute of a lazy module": "lent()",
+    "a writer around an open file": """eval("row")("o1")""",
     "an item of a class": 'Desk["o1"]',
 }
 
@@ -127,7 +141,8 @@ def test_what_acts_is_met_and_does_not_run(way: str, project: Any, tmp_path: Pat
     episode = dreamt(project, WAYS[way], tmp_path)
     assert (tmp_path / "ledger").read_text("utf-8") == ""
     names = {"a property": "paid_back", "a runnable that the node makes": "invoke"}
-    called = {**names, "an item of a class": "__class_getitem__"}.get(way, "pay_back")
+    names |= {"an item of a class": "__class_getitem__", "a descriptor": "__get__"}
+    called = {**names, "a writer around an open file": "row"}.get(way, "pay_back")
     assert [one.call.tool for one in episode.transitions] == [called]
 
 

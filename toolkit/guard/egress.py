@@ -352,13 +352,14 @@ def _hook(event: str, args: tuple[Any, ...]) -> None:
     guard, seal = _guard or _ended, thread_owners.seal()
     if guard is None and seal is None:
         return
-    if _is_exempt():
+    if thread_owners.is_exempt(owned=owner() is not None):
         if event == "socket.connect":
             _kits.add(args[0])
         return
     stands = _guard is not None
     if _guard is None or (_ended is not None and isinstance(_guard, _Watch)):
-        left = _outlived()
+        mine = owner()
+        left = mine is not None and not mine.open  # of an episode that has ended
         guard, stands = (_ended or guard) if left else guard, stands or left
     for attempt in read(args) if stands or seal is not None else ():
         if seal is not None and attempt.setting is Setting.HOSTS:
@@ -380,22 +381,12 @@ def _break(seal: thread_owners.Seal, attempt: AuditedAction) -> NoReturn:
         raise RealCallBlocked(message)
 
 
-def _is_exempt() -> bool:
-    return thread_owners.is_exempt(owned=owner() is not None)
-
-
 def owner() -> Owner | None:
     """The episode that the running code belongs to: by its context, else by the thread it runs in."""
     for guard in (_guard, _ended):
         if guard is not None and (current := guard.owner()) is not None:
             return current
     return thread_owners.owner()
-
-
-def _outlived() -> bool:
-    """Whether the running code is what an episode that has ended left behind."""
-    mine = owner()
-    return mine is not None and not mine.open
 
 
 def arm(

@@ -144,18 +144,20 @@ def exempt(*, threads: bool = False) -> Iterator[None]:
     Tasks that are started inside inherit it. Threads do with `threads` only, and those that they start;
     a pool's threads never do, since they work for whoever hands them work.
     """
-    tokens = _exempted.set(True), _with_threads.set(threads)
-    try:
+    with _passing(True, threads):
         yield
-    finally:
-        _exempted.reset(tokens[0])
-        _with_threads.reset(tokens[1])
 
 
 @contextmanager
 def guarded() -> Iterator[None]:
     """In the block, nothing is exempt because of what stands around it."""
-    tokens = _exempted.set(False), _with_threads.set(False)
+    with _passing(False, False):
+        yield
+
+
+@contextmanager
+def _passing(exempted: bool, threads: bool) -> Iterator[None]:
+    tokens = _exempted.set(exempted), _with_threads.set(threads)
     try:
         yield
     finally:

@@ -133,6 +133,8 @@ class LockWatch:
         self._met: Mapping[str, LockedTool] = getattr(facts.judge, "met", {})
         self._first = False
         if self._place is None:
+            if lock_of("", settings, store) is not None:
+                self.notes = [f"no {LOCK_FILE}: the graph has no name. Give it one: compile(name=...)"]
             return
         file, name = self._place
         with egress.exempt():  # the kit's own file

@@ -25,7 +25,8 @@ def is_framework(module: str) -> bool:
     top = module.partition(".")[0]
     if top in _PACKAGES:
         return True
-    file = getattr(sys.modules.get(module), "__file__", None) if top.startswith(_FAMILIES) else None
+    loaded = sys.modules.get(module) if top.startswith(_FAMILIES) else None
+    file = getattr(loaded, "__dict__", {}).get("__file__")  # its `__getattr__` is the user's code
     return isinstance(file, str) and of_library(file)
 
 

@@ -8,6 +8,7 @@ import builtins
 import contextlib
 import dis
 import functools
+import gc
 import inspect
 import io
 import os
@@ -308,6 +309,8 @@ def acts_by(value: Any) -> str | None:
     acting_module = next((name for end in (1, 2) if (name := ".".join(parts[:end])) in _ACTING_MODULES), None)
     if acting_module is not None or named or isinstance(value, types.ModuleType):
         return acting_module
+    if parts[0] in sys.stdlib_module_names and parts[0] != "logging" and _holds_stream(value):
+        return OPEN
     library = parts[0] not in sys.stdlib_module_names | _COMPUTES and not is_framework(module)
     client = _CLIENT.search(type(value).__name__) and library and is_library_class(type(value))
     return f"{parts[0]}.{type(value).__name__}" if client else None
@@ -325,13 +328,21 @@ def _is_open_for_writing(stream: io.IOBase) -> bool:
         return False
 
 
+def _holds_stream(value: Any) -> bool:
+    """Whether an object of Python's own library (a csv writer, an archive) writes to an open file."""
+    held = gc.get_referents(value)
+    held += [inner for part in held if type(part) is dict for inner in part.values()]
+    owners = (part.__self__ if type(part) is types.BuiltinFunctionType else part for part in held)
+    return any(isinstance(owner, io.IOBase) and _is_open_for_writing(owner) for owner in owners)
+
+
 def _doubt(value: Any, function: types.FunctionType, *, changes: bool) -> str | None:
     """Why code that names this value is not known to only compute."""
     if value is sys.stdout or value is sys.stderr:
         return "a stream of the process"
     if isinstance(value, Runnable):
         return None
-    plain = isinstance(value, (dict, list, set)) or (hasattr(value, "__dict__") and is_users_object(value))
+    plain = isinstance(value, (dict, list, set)) or (type(value).__dictoffset__ and is_users_object(value))
     if plain and changes and not isinstance(value, type | types.ModuleType) and not callable(value):
         return "state that outlives the call"
     module = _module_of(value)
@@ -449,7 +460,7 @@ def is_library_class(kind: type) -> bool:
 
 def _is_of_library(value: Any) -> bool:
     module = value if isinstance(value, types.ModuleType) else sys.modules.get(_module_of(value))
-    return module is not None and of_library(getattr(module, "__file__", None) or "<built in>")
+    return module is not None and of_library(vars(module).get("__file__") or "<built in>")
 
 
 def _module_of(value: Any) -> str:

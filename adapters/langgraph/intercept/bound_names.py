@@ -146,7 +146,6 @@ class BoundNames:
             hook(function, name)
         except NotHookable as reason:
             self.unhookable[name] = str(reason)
-            return
 
 
 def _forgetting(entries: dict[int, Any], key: int) -> Callable[[weakref.ref[Any]], None]:

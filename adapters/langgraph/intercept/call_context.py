@@ -45,6 +45,20 @@ class ToolCallContext(NamedTuple):
 frame: ContextVar[ToolCallContext | None] = ContextVar("dreamgym_frame", default=None)
 
 
+@contextmanager
+def called(
+    tool: BaseTool, call_id: str | None, config: Mapping[str, Any] | None
+) -> Iterator[ToolCallContext]:
+    """A call of `tool` is made in the block; an override shares `reached` with the method it goes on to."""
+    outer = frame.get()
+    reached = outer.reached if outer is not None and outer.tool is tool else []
+    token = frame.set(around := ToolCallContext(tool, call_id, config, reached))
+    try:
+        yield around
+    finally:
+        frame.reset(token)
+
+
 class PassThrough:
     """A tool or function whose real body is running: it is not asked a second time.
 

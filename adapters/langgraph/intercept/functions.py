@@ -372,13 +372,8 @@ def hooked_names() -> set[str]:
 
 def registered(name: str) -> bool:
     """Whether a function that does something was hooked for its own sake under that name, not for a tool."""
-    return any(
-        hooked.name == name
-        and hooked.tool is None
-        and not (hooked.leaf or hooked.in_episodes)
-        and not is_empty(hooked.real)
-        for hooked in list(_HOOKS.values())
-    )
+    hooks = (hooked for hooked in hooked_as(name) if hooked.name == name and hooked.tool is None)
+    return any(not is_empty(hooked.real) for hooked in hooks)
 
 
 def is_hooked(function: types.FunctionType) -> bool:

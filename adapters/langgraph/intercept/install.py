@@ -494,15 +494,13 @@ class LateImports(MetaPathFinder):
         others = (finder for finder in list(sys.meta_path) if finder is not self)
         specs = (finder.find_spec(fullname, path, target) for finder in others)
         spec = next((foreign for foreign in specs if foreign is not None), None)
-        if spec is not None and spec.loader is not None:
-            self._tell_after(spec.loader)
-        return spec
-
-    def _tell_after(self, loader: Any) -> None:
-        execute = loader.exec_module
+        if spec is None or spec.loader is None:
+            return spec
+        execute = spec.loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
             self._then(module.__name__)
 
-        loader.exec_module = exec_module
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec

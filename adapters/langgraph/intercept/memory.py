@@ -105,15 +105,11 @@ def _like(real: object) -> Any:
 
     An embedding index is left out: filling it would call the user's embedding model.
     """
-    if isinstance(real, BaseStore):
-        return _like_store(real)
-    return DreamSaver() if isinstance(real, BaseCheckpointSaver) else DreamCache()
-
-
-def _like_store(store: BaseStore) -> DreamStore:
+    if not isinstance(real, BaseStore):
+        return DreamSaver() if isinstance(real, BaseCheckpointSaver) else DreamCache()
     made = DreamStore()
-    if isinstance(store, InMemoryStore):
-        for namespace, items in list(store._data.items()):
+    if isinstance(real, InMemoryStore):
+        for namespace, items in list(real._data.items()):
             made._data[namespace] = dict(copy.deepcopy(items))
     return made
 

@@ -107,7 +107,7 @@ def run_real(
             letting_through(owner if owner is not None else tool),
             hearing() as replies,
             session.body(call, place, GraphBubbleUp),
-            _closed(session, call, place),
+            sealed_if_pure(session, call.tool, session.spec(call, place).effect),
         ):
             value = yield RunBody(body)
         if inspect.iscoroutine(value):
@@ -126,7 +126,7 @@ def run_real(
         yield from session.siblings_arrive(call)
         if not session.spec(call, place).effect.runs_in_dream:  # else it may be an agent handed over to
             as_of_tool(error)
-        return partial(_raise, error)
+        return partial(raise_error, error)
     answer, given = _seen(session, call, place, tool, value)
     answer = _with(answer, session.replies(identity, replies, ended=True))
     delivered = answer if fault is None else spoiled(fault, call, answer)
@@ -150,24 +150,25 @@ def _seen(
     return view, lambda: (made()[0], value[1])  # the agent's code gets the artifact itself
 
 
-def _raise(error: Exception) -> NoReturn:
+def raise_error(error: Exception) -> NoReturn:
+    """Fail as a tool did, where its flow is over."""
     raise error
 
 
 async def _awaited(session: Session, call: Call, place: CallPosition, value: Coroutine[Any, Any, Any]) -> Any:
     """What a plain function gives to be awaited: a pure body is not over until it is."""
-    with _closed(session, call, place):
+    with sealed_if_pure(session, call.tool, session.spec(call, place).effect):
         return await value
 
 
 @contextmanager
-def _closed(session: Session, call: Call, place: CallPosition) -> Iterator[None]:
+def sealed_if_pure(session: Session, tool: str, effect: Effect) -> Iterator[None]:
     """A pure body computes from its arguments: in the block no host is reached, not even an allowed one."""
-    if session.mode.bare or session.spec(call, place).effect is not Effect.PURE:
+    if session.mode.bare or effect is not Effect.PURE:
         yield
         return
     egress.listen()
-    with sealed(call.tool, session.latch):
+    with sealed(tool, session.latch):
         yield
 
 
@@ -225,7 +226,7 @@ def _executed(
         except Exception as error:  # noqa: BLE001  the tool's own failure: it is an answer
             answer = encode_failure(error)
             as_of_tool(error)
-            given.append(partial(_raise, error))
+            given.append(partial(raise_error, error))
         else:
             answer, gives = _seen(gated.session, gated.call, place, gated.tool, value)
             given.append(gives)

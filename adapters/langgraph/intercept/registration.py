@@ -125,7 +125,7 @@ _CALLED_BY_FRAMEWORK = (
 _OF_OBJECTS = frozenset(
     {
         "__aenter__", "__aexit__", "__copy__", "__deepcopy__", "__del__", "__delattr__", "__enter__",
-        "__eq__", "__exit__", "__format__", "__get__", "__getattr__", "__getattribute__", "__hash__",
+        "__eq__", "__exit__", "__format__", "__getattr__", "__getattribute__", "__hash__",
         "__init__", "__init_subclass__", "__new__", "__post_init__", "__prepare__", "__reduce__",
         "__reduce_ex__", "__repr__", "__set_name__", "__setattr__", "__str__",
     }

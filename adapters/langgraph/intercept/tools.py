@@ -3,27 +3,30 @@
 An answer put in at a leaf has the framework's validation before it and its formatting, artifacts, error
 handling, callbacks and tracing after it. Nothing above the leaf needs to know. A tool class may override
 entry points (`invoke`, `stream`, ...): the override's body may *be* the tool, so while a call is dreamt it is
-skipped, and BaseTool's own method runs on the same object. `tool.func(...)` and `tool.coroutine(...)`, called
-directly, meet the gate as well.
+skipped, and BaseTool's own method runs on the same object. Of a tool that may run, an override that gives one
+answer runs as its body does, and is the call where it reaches no leaf. `tool.func(...)` and
+`tool.coroutine(...)`, called directly, meet the gate as well.
 """
 
 import contextlib
 import functools
 import inspect
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, get_type_hints
 
+from langchain_core.messages import ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool, Tool, ToolException
+from langgraph.errors import GraphBubbleUp
 
-from dreamgym_kit.adapters.langgraph.intercept.answers import deliver
+from dreamgym_kit.adapters.langgraph.intercept.answers import deliver, encode_answer, encode_failure
 from dreamgym_kit.adapters.langgraph.intercept.call_context import (
-    ToolCallContext,
     bare_arguments,
     call_of,
+    called,
     config_here,
-    frame,
     goes_on,
     identity_of,
     running,
@@ -41,14 +44,16 @@ from dreamgym_kit.adapters.langgraph.intercept.patches import (
 from dreamgym_kit.adapters.langgraph.intercept.real_calls import (
     GatedCall,
     ask_person,
+    raise_error,
     run_real,
     run_supervised,
+    sealed_if_pure,
 )
 from dreamgym_kit.routing.process import PROCESS, current, find, is_free, is_outside, unowned_call
 from dreamgym_kit.routing.router import Route
 from dreamgym_kit.routing.schema_work import first_problem
 from dreamgym_kit.routing.session import Session
-from dreamgym_kit.routing.supervision import Flow
+from dreamgym_kit.routing.supervision import Flow, RunBody
 from dreamgym_kit.types import Call
 
 Body = Callable[..., Any]
@@ -56,7 +61,7 @@ Body = Callable[..., Any]
 
 def sync_leaf(real: Body) -> Body:
     """Wrap a tool class's `_run` (or a field's function given as `real(self, ...)`)."""
-    field = "func" if _is_framework_leaf(real) else ""
+    field = "func" if real in _FRAMEWORK_LEAVES else ""
 
     @functools.wraps(real)
     def wrapper(self: BaseTool, *args: Any, **kwargs: Any) -> Any:
@@ -70,7 +75,7 @@ def sync_leaf(real: Body) -> Body:
 
 def async_leaf(real: Callable[..., Awaitable[Any]]) -> Body:
     """Wrap a tool class's `_arun` (or a field's coroutine given as `real(self, ...)`)."""
-    field = "coroutine" if _is_framework_leaf(real) else ""
+    field = "coroutine" if real in _FRAMEWORK_LEAVES else ""
 
     @functools.wraps(real)
     async def wrapper(self: BaseTool, *args: Any, **kwargs: Any) -> Any:
@@ -85,7 +90,7 @@ def async_leaf(real: Callable[..., Awaitable[Any]]) -> Body:
 def _session(tool: BaseTool, field: str) -> Session | None:
     """The session that a call at a leaf belongs to; None where the leaf may go on unasked.
 
-    `field`: what a leaf of the framework's only calls, see `_is_framework_leaf`.
+    `field`: what a leaf of the framework's only calls, see `_FRAMEWORK_LEAVES`.
     """
     if is_outside() or goes_on(tool):
         return None
@@ -167,24 +172,20 @@ def _finished(wrapper: Any, real: Body) -> Body:
     The framework asks for a leaf's type hints on every call and evaluates the strings that its own
     leaves have for annotations each time; given once as types, a call costs less than without us.
     """
-    if _is_framework_leaf(real):
+    if real in _FRAMEWORK_LEAVES:
         with contextlib.suppress(NameError, TypeError):
             wrapper.__annotations__ = get_type_hints(real, include_extras=True)
     return plain_wrapper(wrapper, real)
 
 
-def _is_framework_leaf(real: Body) -> bool:
-    """StructuredTool's and Tool's own leaves, which only call the field `func` or `coroutine`.
-
-    Where that field is empty the framework must go on: it raises its own NotImplementedError for an
-    async-only tool called synchronously, and runs `_run` (gated itself) for a sync-only one.
-    """
-    return real in _FRAMEWORK_LEAVES
-
-
 _FRAMEWORK_LEAVES = frozenset(
     kind.__dict__[name] for kind in (StructuredTool, Tool) for name in ("_run", "_arun")
 )
+"""Leaves that only call the field `func` or `coroutine`.
+
+Where that field is empty the framework must go on: it raises its own NotImplementedError for an
+async-only tool called synchronously, and runs `_run` (gated itself) for a sync-only one.
+"""
 
 
 LEAVES = ("_run", "_arun")
@@ -207,7 +208,10 @@ def guard_tool_class(patches: PatchSet, owner: type) -> None:
     for name in ENTRY_POINTS:
         real = entry_of(owner, name, BaseTool)
         if real is not None and not is_ours(real):
-            patches.replace(owner, name, guarded_override(as_function(real, BaseTool), name))
+            override = as_function(real, BaseTool)
+            patches.replace(
+                owner, name, of_same_kind(override, functools.partial(_entry_point, override, name))
+            )
 
 
 def guard_runs(patches: PatchSet) -> None:
@@ -236,15 +240,14 @@ def guard_runs(patches: PatchSet) -> None:
 def _framed(patches: PatchSet, tool: BaseTool, kwargs: dict[str, Any]) -> Iterator[None]:
     """In the block the framework runs a tool; its leaf finds the call id and the config."""
     _check_leaves(patches, tool)
-    around = ToolCallContext(tool, kwargs.get("tool_call_id"), kwargs.get("config"), [])
-    token = frame.set(around)
-    try:
-        yield
-    finally:
-        if not around.reached and (session := current.get()) is not None:
-            # a call that ended before its leaf (bad arguments) ran nothing, whatever a node answers for it
-            session.record_intercepted(tool.name, around.call_id)
-        frame.reset(token)
+    with called(tool, kwargs.get("tool_call_id"), kwargs.get("config")) as around:
+        try:
+            yield
+        finally:
+            if not around.reached and (session := current.get()) is not None:
+                # one that ended before its leaf (bad arguments) ran nothing, whatever a node answers for it
+                session.record_intercepted(tool.name, around.call_id)
+                around.reached.append(tool)
 
 
 def _check_leaves(patches: PatchSet, tool: BaseTool) -> None:
@@ -265,23 +268,22 @@ def _check_leaves(patches: PatchSet, tool: BaseTool) -> None:
                     guard_tool_class(patches, base)
 
 
-def guarded_override(real: Any, name: str) -> Any:
-    """Wrap an overridden entry point: the override where it may run, else the framework's own method."""
-    return of_same_kind(real, lambda tool, args, kwargs: (_body(real, tool, name, args, kwargs), tool))
-
-
-def _body(real: Any, tool: BaseTool, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The override where it may run, else the framework's own method of that name."""
+def _entry_point(
+    real: Any, name: str, tool: BaseTool, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, BaseTool]:
+    """What runs for an overridden entry point: the override where it may, else the framework's own method."""
     if running() is tool or (not PROCESS.armed and current.get() is None):
-        return real
+        return real, tool
     config = kwargs.get("config") or (args[1] if len(args) > 1 and isinstance(args[1], dict) else None)
     session = find(session_key(config or config_here(tool)), tool.name)
     if session is None:
-        return real
-    if session.policy.route(tool.name, tool) is Route.REAL:
+        return real, tool
+    route = session.policy.route(tool.name, tool)
+    single = name in ("invoke", "ainvoke", "run", "arun", "__call__")
+    if route is Route.REAL and (single or session.mode.bare):
         session.check_open(tool.name)
-        return real
-    if session.policy.route(tool.name, tool) is Route.OVERSEEN:
+        return (real if session.mode.bare else _as_body(real, name, session, config)), tool
+    if route is Route.OVERSEEN:
         session.refuse(
             f"{type(tool).__name__} overrides {name}, which would run past the overseer of real calls; tool "
             f"'{tool.name}' did not run. Put what it does into _run or _arun"
@@ -294,7 +296,54 @@ def _body(real: Any, tool: BaseTool, name: str, args: tuple[Any, ...], kwargs: d
     note = f"{type(tool).__name__} overrides {name}; the override was skipped in the dream"
     if note not in session.notes:
         session.notes.append(note)
-    return own
+    return own, tool
+
+
+def _as_body(real: Any, name: str, session: Session, config: Any) -> Any:
+    """An override of a tool that may run, which runs as its body does."""
+
+    def run(tool: BaseTool, *args: Any, **kwargs: Any) -> Any:
+        return session.drive(_overridden(real, session, config, tool, args, kwargs))()
+
+    async def run_async(tool: BaseTool, *args: Any, **kwargs: Any) -> Any:
+        return (await session.drive_async(_overridden(real, session, config, tool, args, kwargs)))()
+
+    return run_async if name in ("ainvoke", "arun") else run
+
+
+def _overridden(
+    real: Body, session: Session, config: Any, tool: BaseTool, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Flow[Callable[[], Any]]:
+    """Run the override of a tool that may run, and keep the call if no leaf of the tool did."""
+    given = args[0] if args else next(iter(kwargs.values()), {})
+    asked = isinstance(given, dict) and given.get("type") == "tool_call"
+    call_id, given = (given["id"], given["args"]) if asked else (kwargs.get("tool_call_id"), given)
+    started = time.time()
+    with called(tool, call_id, config) as around:
+        with sealed_if_pure(session, tool.name, session.policy.spec(tool.name, tool).effect):
+            try:
+                value = yield RunBody(functools.partial(real, tool, *args, **kwargs))
+                answer, result = encode_answer(tool, _unwrapped(tool, value)), lambda: value
+            except GraphBubbleUp:
+                raise
+            except Exception as error:  # noqa: BLE001  it is raised where the flow is over
+                answer, result = encode_failure(error), functools.partial(raise_error, error)
+        # one that calls itself: what the model asked for is still to be kept
+        if not around.reached or (call_id is not None and call_id not in session.held_call_ids):
+            positional, named = ((), given) if isinstance(given, dict) else ((given,), {})
+            call = call_of(tool, positional, named, session.masker)
+            _, place = session.admit(call, tool)
+            session.keep_real(call, answer, place, after=session.ledger.after(place), started=started)
+            session.ledger.end(place)
+        return result
+
+
+def _unwrapped(tool: BaseTool, value: Any) -> Any:
+    """What a tool gave, without the message that an entry point makes of it."""
+    if not isinstance(value, ToolMessage):
+        return value
+    pair = tool.response_format == "content_and_artifact"
+    return (value.content, value.artifact) if pair else value.content
 
 
 _FRAMEWORK = frozenset(
@@ -333,21 +382,16 @@ class ToolAttributes:
         tool.__dict__.pop(self._name, None)
 
     def _gated(self, tool: BaseTool, raw: Any) -> Any:
+        leaf = (async_leaf if self._is_async else sync_leaf)(lambda _, *args, **kwargs: raw(*args, **kwargs))
         if self._is_async:
-
-            async def body(_tool: BaseTool, *args: Any, **kwargs: Any) -> Any:
-                return await raw(*args, **kwargs)
-
-            leaf = async_leaf(body)
 
             async def bound(*args: Any, **kwargs: Any) -> Any:
                 return await leaf(tool, *args, **kwargs)
 
         else:
-            sync = sync_leaf(lambda _tool, *args, **kwargs: raw(*args, **kwargs))
 
             def bound(*args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]
-                return sync(tool, *args, **kwargs)
+                return leaf(tool, *args, **kwargs)
 
         looks_like = raw if inspect.isroutine(raw) else type(raw).__call__
         return functools.wraps(looks_like)(bound)
