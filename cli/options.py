@@ -288,6 +288,7 @@ class _Keyed:
     def __init__(self, command: Callable[..., None], keys: Sequence[str]) -> None:
         self._command, self._keys = command, keys
         self.__doc__, self.__name__ = command.__doc__, command.__name__
+        self.flags = {key: _flag(key) for key in keys}
 
     @cached_property
     def _added(self) -> dict[str, inspect.Parameter]:

@@ -61,7 +61,7 @@ __all__ = sorted(_PUBLIC)
 def __getattr__(name: str) -> object:
     """Import a public name on first use, so that `import dreamgym_kit` stays cheap."""
     if name in OLD_NAMES:
-        raise AttributeError(f"{__name__}.{name} is now {OLD_NAMES[name]}")
+        raise ImportError(f"{__name__}.{name} is now {OLD_NAMES[name]}")  # `from` hides an AttributeError
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_PUBLIC[name]), name)

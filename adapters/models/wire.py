@@ -25,8 +25,8 @@ SPELLED = "x-guidance"  # the schema's key that holds it
 _RETRYABLE = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _KINDS = {401: "unauthorized", 403: "unauthorized", 404: "not_found", 408: "timeout", 429: "rate_limit"}
 _ADVICE = {
-    401: "check the key in the variable that endpoint.key_env names",
-    403: "check the key in the variable that endpoint.key_env names",
+    401: "check the key that key_env or key_file names",
+    403: "check the key that key_env or key_file names",
     404: "check experience.urls and experience.model",
 }
 _MAX_ERROR_TEXT = 200  # characters of a server's own words in a message

@@ -1,4 +1,4 @@
-"""No page, recipe, notebook, source or test says a name of an earlier version but those about it."""
+"""A public name or argument of an earlier version is an error that names the new one."""
 
 import re
 
@@ -11,8 +11,8 @@ from dreamgym_kit.adapters.pytest_plugin.dream import Dream
 
 def test_an_old_public_name_or_argument_names_the_new_one() -> None:
     for old, now in OLD_NAMES.items():
-        with pytest.raises(AttributeError, match=re.escape(f"dreamgym_kit.{old} is now {now}")):
-            getattr(dreamgym_kit, old)
+        with pytest.raises(ImportError, match=re.escape(f"dreamgym_kit.{old} is now {now}")):
+            __import__("dreamgym_kit", fromlist=[old])  # from dreamgym_kit import World
     with pytest.raises(TypeError, match=r"asimulate\(\): store= is now buffer=, n= is now repeats="):
         dreamgym_kit.simulate("nowhere:graph", [], store=None, n=2)
 
