@@ -675,8 +675,7 @@ def _list(examples: Examples, field: str, depth: int) -> Program | None:
 
 def _from_list(examples: Examples, base: str, field: str, depth: int) -> Program | None:
     """Explain a list by a known one: extended, shortened, with edited elements, or mapped."""
-    olds = [scope[base] for scope, _ in examples]
-    pairs = list(zip(olds, examples, strict=True))
+    pairs = [(scope[base], (scope, out)) for scope, out in examples]
     if all(len(out) >= len(old) and all(map(same, old, out)) for old, (_, out) in pairs):
         tails = [(scope, out[len(old) :]) for old, (scope, out) in pairs]
         if not any(tail for _, tail in tails):
@@ -688,25 +687,23 @@ def _from_list(examples: Examples, base: str, field: str, depth: int) -> Program
         dropped = _dropped(examples, base)
         if dropped is not None:
             return dropped
-    if all(len(out) == len(old) for old, (_, out) in pairs):
-        if any(scope.items_of_args for scope, _ in examples):
-            edited = _edited_items(examples, base, depth)
-            if edited is not None:
-                return edited
-        each = explain(
-            [
-                (scope.child(element_names(item)), out_item)
-                for old, (scope, out) in pairs
-                for item, out_item in zip(old, out, strict=True)
-            ][:_MAX_ELEMENTS],
-            field,
-            depth - 1,
-            0,
-            arithmetic=False,
-        )
-        if each is not None:
-            return Map(Get((base,)), each)
-    return None
+    same_length = all(len(out) == len(old) for old, (_, out) in pairs)
+    of_items = same_length and any(scope.items_of_args for scope, _ in examples)
+    edited = _edited_items(examples, base, depth) if of_items else None
+    return edited or _mapped(examples, base, field, depth)
+
+
+def _mapped(examples: Examples, name: str, field: str, depth: int) -> Map | None:
+    """Explain a list as one value for each element of a known list of the same length."""
+    if any(not isinstance(scope.get(name), list) or len(scope[name]) != len(out) for scope, out in examples):
+        return None
+    pairs = [
+        (scope.child(element_names(item)), out_item)
+        for scope, out in examples
+        for item, out_item in zip(scope[name], out, strict=True)
+    ]
+    each = explain(pairs[:_MAX_ELEMENTS], field, depth - 1, 0, arithmetic=False)
+    return Map(Get((name,)), each) if each is not None else None
 
 
 def _lists_in(examples: Examples, field: str = "") -> list[str]:
@@ -729,22 +726,8 @@ def _tail(tails: Examples, base: str, field: str, depth: int) -> Program | None:
         fixed = _fixed_list(tails, field, depth)
         if fixed is not None:
             return fixed
-    for name in [base, *_lists_in(tails)]:
-        if all(isinstance(scope.get(name), list) and len(scope[name]) == len(tail) for scope, tail in tails):
-            each = explain(
-                [
-                    (scope.child(element_names(item)), out_item)
-                    for scope, tail in tails
-                    for item, out_item in zip(scope[name], tail, strict=True)
-                ][:_MAX_ELEMENTS],
-                field,
-                depth - 1,
-                0,
-                arithmetic=False,
-            )
-            if each is not None:
-                return Map(Get((name,)), each)
-    return _for_each_item(tails, field, depth)
+    mapped = (_mapped(tails, name, field, depth) for name in [base, *_lists_in(tails)])
+    return next((form for form in mapped if form is not None), None) or _for_each_item(tails, field, depth)
 
 
 def _fixed_list(examples: Examples, field: str, depth: int) -> ListOf | None:
@@ -871,14 +854,14 @@ def _branch(examples: Examples, field: str, depth: int, splits: int) -> If | Non
     if best is None:
         return None
     _, condition, truths = best
-    then = explain(
-        [example for example, truth in zip(examples, truths, strict=True) if truth], field, depth, splits - 1
-    )
-    otherwise = explain(
-        [example for example, truth in zip(examples, truths, strict=True) if not truth],
-        field,
-        depth,
-        splits - 1,
+    then, otherwise = (
+        explain(
+            [example for example, truth in zip(examples, truths, strict=True) if truth is side],
+            field,
+            depth,
+            splits - 1,
+        )
+        for side in (True, False)
     )
     return If(condition, then, otherwise) if then and otherwise else None
 
