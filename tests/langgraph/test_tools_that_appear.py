@@ -1,5 +1,6 @@
 """Tools that an agent makes while it runs: `dreamgym.lock` has them, or the run is stopped."""
 
+import importlib
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -40,7 +41,7 @@ def simulated(project: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     graph, file = project.write(dedent(SOURCE)), project.folder / "dreamgym.toml"
     file.write_text("[simulate]\nconcurrency = 1\n")
 
-    def run(**options: Any) -> Any:
+    def run(graph: Any = graph, **options: Any) -> Any:
         settings = load_settings(file=file, environ={})
         return dreamgym_kit.simulate(
             graph, TASKS, experience=ScriptedExperienceDouble(), settings=settings, **options
@@ -53,6 +54,12 @@ def test_a_first_run_writes_what_appears_and_the_next_one_knows_it(project: Any,
     simulated()
     assert [line for line in lines(project) if "settle_in_full" in line and "at_run_time = true" in line]
     assert [one for one in simulated().warnings if "no longer" in one] == []
+
+
+def test_a_graph_without_a_name_has_no_lock_and_the_run_says_so(project: Any, simulated: Any) -> None:
+    named, unnamed = simulated(), simulated(importlib.import_module(project.module).graph)
+    note = "no dreamgym.lock: the graph has no name. Give it one: compile(name=...)"
+    assert (note in named.warnings, note in unnamed.warnings) == (False, True)
 
 
 def test_a_tool_made_at_run_time_has_a_digest_of_its_schema_and_one_that_changed_stops_the_run(

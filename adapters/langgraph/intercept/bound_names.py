@@ -17,6 +17,7 @@ from langchain_core.tools import BaseTool, StructuredTool, Tool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from dreamgym_kit.adapters.langgraph.analysis.gc_objects import instances_of
+from dreamgym_kit.adapters.langgraph.analysis.tool_bodies import bodies_of
 from dreamgym_kit.adapters.langgraph.intercept.functions import (
     NotHookable,
     hook,
@@ -65,7 +66,7 @@ class BoundNames:
         """A tool object: every way into its class is gated."""
         if id(tool) not in self._tools:
             self._tools[id(tool)] = weakref.ref(tool, _forgetting(self._tools, id(tool)))
-        if _only_a_schema(tool):
+        if not bodies_of(tool):  # how create_agent tells a model of a structured answer
             self.structured.add(tool.name)
         else:
             self.names.add(tool.name)
@@ -213,13 +214,6 @@ def _bodies(tool: BaseTool) -> list[Any]:
 def _does_something(tool: BaseTool) -> bool:
     """Whether running a tool does more than give back a constant: else other code acts for it."""
     return type(tool) not in (StructuredTool, Tool) or any(not is_empty(body) for body in _bodies(tool))
-
-
-def _only_a_schema(tool: BaseTool) -> bool:
-    """A tool without a body: how create_agent tells a model of a structured answer."""
-    if type(tool) not in (StructuredTool, Tool):
-        return False
-    return tool.__dict__.get("func") is None and tool.__dict__.get("coroutine") is None
 
 
 HOLDINGS = BoundNames()

@@ -323,7 +323,8 @@ def _overridden(
         with sealed_if_pure(session, tool.name, session.policy.spec(tool.name, tool).effect):
             try:
                 value = yield RunBody(functools.partial(real, tool, *args, **kwargs))
-                answer, result = encode_answer(tool, _unwrapped(tool, value)), lambda: value
+                content = value.content if isinstance(value, ToolMessage) else value
+                answer, result = encode_answer(None, content), lambda: value
             except GraphBubbleUp:
                 raise
             except Exception as error:  # noqa: BLE001  it is raised where the flow is over
@@ -336,14 +337,6 @@ def _overridden(
             session.keep_real(call, answer, place, after=session.ledger.after(place), started=started)
             session.ledger.end(place)
         return result
-
-
-def _unwrapped(tool: BaseTool, value: Any) -> Any:
-    """What a tool gave, without the message that an entry point makes of it."""
-    if not isinstance(value, ToolMessage):
-        return value
-    pair = tool.response_format == "content_and_artifact"
-    return (value.content, value.artifact) if pair else value.content
 
 
 _FRAMEWORK = frozenset(
