@@ -211,7 +211,10 @@ def _note(state: Fan) -> dict[str, Any]:
 
 
 def fan() -> Any:
-    """Nodes that call tools and a function by themselves, in parallel, without a model."""
+    """Nodes that call tools and a function by themselves, without a model, and so in the order of arrival.
+
+    LangGraph starts them together, but lets only one run at a time: threads may arrive in any order.
+    """
     made = StateGraph(Fan)
     made.add_node("look", _look)
     made.add_node("note", _note)
@@ -220,7 +223,7 @@ def fan() -> Any:
     )
     made.add_edge("look", "note")
     made.add_edge("note", END)
-    return made.compile()
+    return made.compile().with_config(max_concurrency=1)
 
 
 def says_so(outcome: Any) -> bool:

@@ -275,7 +275,10 @@ class CallLog:
         return self._answered.get(identity)
 
     def transitions(self, *, before_turn: int | None = None) -> tuple[Transition, ...]:
-        """All entries by place, steps numbered from 1: the same for every thread timing."""
+        """All entries by place, steps numbered from 1.
+
+        Calls that a model asked for have one order whatever their threads do; others have that of arrival.
+        """
         with self._lock:
             ordered = sorted(self._entries, key=lambda item: item[0])
         numbers = {place.step: number for number, (place, _) in enumerate(ordered, start=1)}
