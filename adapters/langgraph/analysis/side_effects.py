@@ -15,7 +15,7 @@ import os
 import re
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -330,8 +330,11 @@ def _is_open_for_writing(stream: io.IOBase) -> bool:
 
 def _holds_stream(value: Any) -> bool:
     """Whether an object of Python's own library (a csv writer, an archive) writes to an open file."""
+    if isinstance(value, Sized) and len(value) > _MAX_IN_A_TABLE:
+        return False
     held = gc.get_referents(value)
-    held += [inner for part in held if type(part) is dict for inner in part.values()]
+    tables = [part for part in held if type(part) is dict and len(part) <= _MAX_IN_A_TABLE]
+    held += [inner for part in tables for inner in part.values()]
     owners = (part.__self__ if type(part) is types.BuiltinFunctionType else part for part in held)
     return any(isinstance(owner, io.IOBase) and _is_open_for_writing(owner) for owner in owners)
 
