@@ -844,8 +844,8 @@ def _branch(examples: Examples, field: str, depth: int, splits: int) -> If | Non
     ways = list(_ways_to_part(examples))[:4]
     wanted, given = [labels for labels, _ in ways], [Has(name) for _, name in ways if name]
     for condition, truths in candidates(scopes, 120) if wanted else ():
-        if UNKNOWN in truths or 1 in (truths.count(True), truths.count(False)):
-            continue  # of one example any test may be true by chance
+        if UNKNOWN in truths:
+            continue
         turned = [not truth for truth in truths]
         tells = any(truths == labels or turned == labels for labels in wanted)
         far = cost(condition) - (condition in given)
@@ -863,6 +863,9 @@ def _branch(examples: Examples, field: str, depth: int, splits: int) -> If | Non
         )
         for side in (True, False)
     )
+    odd = {1: then, len(truths) - 1: otherwise}.get(truths.count(True))
+    if isinstance(odd, Const) and any(isinstance(form, Get) for form in (then, otherwise)):
+        return None  # one example shows no rule that ignores what the others follow
     return If(condition, then, otherwise) if then and otherwise else None
 
 
