@@ -15,7 +15,7 @@ from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.deploy import Deployed
-    from dreamgym_kit.deployment.model_registry import Pointing, RegistryEvent
+    from dreamgym_kit.deployment.model_registry import Pointing
 
 SHELF = "deployed"
 EXAMPLES = (
@@ -133,7 +133,9 @@ def status(registry: Registry = Path(SHELF), as_json: options.AsJson = False) ->
     if edited:
         say("  Its card was changed or removed since it was put there; what was measured stands below.\n")
     for event in events:
-        say(f"  {datetime.fromtimestamp(event.at, UTC):%Y-%m-%d %H:%M}  {one_line(_format_event(event))}")
+        reason = event.why or event.sentence or " ".join(event.reasons)
+        text = f"{event.deed.value.replace('_', ' '):<12} {event.version or event.weights[:8]}  {reason}"
+        say(f"  {datetime.fromtimestamp(event.at, UTC):%Y-%m-%d %H:%M}  {one_line(text.rstrip())}")
     if current is not None:
         _point(pointing)
 
@@ -165,9 +167,3 @@ def _point(pointing: "Pointing") -> None:
 
     say("\n" + "\n".join(f"  {line}" for line in pointing.lines))
     say(f"  ({KEY} is a secret of your own, set where the server runs and where the agent does)")
-
-
-def _format_event(event: "RegistryEvent") -> str:
-    reason = event.why or event.sentence or " ".join(event.reasons)
-    named = event.version or event.weights[:8]
-    return f"{event.deed.value.replace('_', ' '):<12} {named}  {reason}".rstrip()

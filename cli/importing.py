@@ -148,7 +148,14 @@ def _import_trace(
             redaction=rules,
         )
         waiting = waiting_part(store)
-    _list(report)
+    for kind, lines, count in (
+        ("error", report.problems, report.unread),
+        ("note", report.notes, report.unanswered),
+    ):
+        for line in lines[:_LISTED]:
+            tell(f"{kind}: {one_line(line)}")
+        if count > _LISTED:
+            tell(f"{kind}: {count - _LISTED} more lines like these; --json lists them")
     if as_json:
         say_json(report.to_json())
     else:
@@ -176,17 +183,6 @@ def environment_of(text: str) -> "Environment":
     if not name or not (seed.isascii() and seed.isdigit() and len(seed) < 16):
         raise UserError(f"--environment {text}: expected NAME or NAME:VARIANT, the variant a whole number")
     return Environment(name, int(seed))
-
-
-def _list(report: "TraceReport") -> None:
-    for kind, lines, count in (
-        ("error", report.problems, report.unread),
-        ("note", report.notes, report.unanswered),
-    ):
-        for line in lines[:_LISTED]:
-            tell(f"{kind}: {one_line(line)}")
-        if count > _LISTED:
-            tell(f"{kind}: {count - _LISTED} more lines like these; --json lists them")
 
 
 def _show(report: "TraceReport", file: Path, buffer: "Place", waiting: str) -> None:

@@ -167,17 +167,14 @@ class RunProgress(_Progress):
             for name, (tool, since) in oldest[:_RUNNING_SHOWN]
         ]
         running += [f"+{len(oldest) - _RUNNING_SHOWN}"] if len(oldest) > _RUNNING_SHOWN else []
-        texts = (bar, "  running  " + "   ".join(running))
+        doing = "  running  " + "   ".join(running)
         if self.mined is not None:
-            texts = (
-                bar,
-                f"{_bar(round(100 * self.mined), 100, None)} of mining programs from the recordings",
-            )
+            doing = f"{_bar(round(100 * self.mined), 100, None)} of mining programs from the recordings"
         more = f", and {len(self.troubles) - 1} more" if len(self.troubles) > 1 else ""
         last = " Ctrl-C: finish what runs, then stop; the run can be resumed."
         if self.stopping:
             last = " Stopping: what runs is finished. Ctrl-C again: stop now; the run can be resumed."
-        lines = [head, *(Text(cut_middle(text, room)) for text in texts)]
+        lines = [head, *(Text(cut_middle(text, room)) for text in (bar, doing))]
         return self._block(lines, room, more=more, last=last)
 
 

@@ -173,17 +173,10 @@ class _RuleSet:
         for tool in sorted({*model.tools, *self.written}):
             program = model.tools.get(tool)
             right, wrong = trust.of_tool(tool)
-            lines.append(
-                {
-                    "tool": tool,
-                    "kind": "program",
-                    "says": program.summary() if program is not None else "",
-                    "right": right,
-                    "wrong": wrong,
-                    "source": "declared" if tool in model.declared else "mined",
-                    "contradiction": against.get(tool, ""),
-                }
-            )
+            row = {"tool": tool, "kind": "program", "right": right, "wrong": wrong}
+            says = program.summary() if program is not None else ""
+            source = "declared" if tool in model.declared else "mined"
+            lines.append({**row, "source": source, "says": says, "contradiction": against.get(tool, "")})
         for tool, draft in sorted(self.drafts.items()):
             row = {"tool": tool, "kind": "program", "right": 0, "wrong": 0, "source": "drafted"}
             says = draft.rules.program.summary() if draft.file else "nothing that can be used"

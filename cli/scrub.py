@@ -5,7 +5,7 @@ Shows what it would change; changes it with `--yes`. Nothing that it prints hold
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,6 +27,7 @@ Yes = Annotated[bool, options.option("--yes", "Change it; else it is only shown.
 _LISTED = 10
 _TEXTS = (".html", ".md", ".xml", ".txt", ".log")
 _BATCH = 500
+_CHAINED = "each line holds the digest of the one before, so it stays; keep it where nobody else reads it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,7 @@ def _rewrite(place: "Place", rows: "dict[str, Transition]", settings: "Settings"
     """Put the rows in place. A file is written anew, since SQLite keeps what was deleted in free pages."""
     from dreamgym_kit.adapters.embedders.choosing import embedder_of
     from dreamgym_kit.adapters.stores.factory import open_store, program_file, put_in_place, salt_file
+    from dreamgym_kit.replay.transfer import batches
 
     embedder = embedder_of(settings)
     _delete(program_file(place, settings))  # constants of programs are what was recorded
@@ -120,13 +122,8 @@ def _rewrite(place: "Place", rows: "dict[str, Transition]", settings: "Settings"
         closing(open_store(place, settings)) as old,
         closing(open_store(made, settings, read_only=False, embedder=embedder)) as new,
     ):
-        batch: list[Transition] = []
-        for row in old.scan():
-            batch.append(rows.get(row.id, row))
-            if len(batch) == _BATCH:
-                new.put(batch)
-                batch = []
-        new.put(batch)
+        for batch in batches(((rows.get(row.id, row), 1) for row in old.scan()), _BATCH):
+            new.put(batch)
     shutil.copymode(place, made)
     made.replace(place)
     for beside in ("-wal", "-shm"):  # of the old file; the new one's were written into it when it was closed
@@ -159,7 +156,7 @@ def _runs(settings: "Settings") -> Iterator[_Part]:
             if file.name == "episodes.jsonl":
                 yield from _journal(file, masker)
             elif file.name == AUDIT or file.suffix in (".json", ".jsonl", *_TEXTS):
-                for part in _file(file, masker, chained=file.name == AUDIT):
+                for part in _file(file, masker, stays=_CHAINED if file.name == AUDIT else ""):
                     yield replace(part, apply=part.apply and partial(_under_lock, folder, part.apply))
 
 
@@ -200,8 +197,8 @@ def _journal(file: Path, masker: "Masker") -> Iterator[_Part]:
         yield _Part(str(file), changes, "episode", partial(_under_lock, file.parent, apply), tuple(ids))
 
 
-def _file(file: Path, masker: "Masker", *, chained: bool = False) -> Iterator[_Part]:
-    """A file of JSON, of JSON lines, or of text."""
+def _file(file: Path, masker: "Masker", *, stays: str = "") -> Iterator[_Part]:
+    """A file of JSON, of JSON lines, or of text; `stays`: why it cannot be changed."""
     from dreamgym_kit.rollout.atomic_files import write_atomically
 
     try:
@@ -211,13 +208,9 @@ def _file(file: Path, masker: "Masker", *, chained: bool = False) -> Iterator[_P
     lines = text.splitlines(keepends=True) if file.suffix == ".jsonl" else [text]
     masked = [_masked(line, masker, data=file.suffix not in _TEXTS) for line in lines]
     changes = sum(new != old for new, old in zip(masked, lines, strict=True))
-    if changes and chained:
-        why = "each line holds the digest of the one before, so it stays; keep it where nobody else reads it"
-        yield _Part(str(file), changes, "line", None, why=why)
-    elif changes:
-        yield _Part(
-            str(file), changes, "line", lambda: write_atomically(file, "".join(masked).encode("utf-8"))
-        )
+    if changes:
+        apply = partial(write_atomically, file, "".join(masked).encode("utf-8"))
+        yield _Part(str(file), changes, "line", None if stays else apply, why=stays)
 
 
 def _masked(text: str, masker: "Masker", *, data: bool) -> str:
@@ -242,9 +235,8 @@ def _cassettes(settings: "Settings") -> Iterator[_Part]:
     masker = process_masker(settings.experience.key_env)
     for file in sorted(settings.folder.glob("**/cassettes/**/*.jsonl")):
         if file.name.endswith(".models.jsonl"):
-            for part in _file(file, masker, chained=True):
-                why = "its turns name each other by digests; record the test again"
-                yield _Part(part.place, part.changes, part.noun, None, why=why)
+            why = "its turns name each other by digests; record the test again"
+            yield from _file(file, masker, stays=why)
         else:
             yield from _cassette(file, masker)
 
@@ -261,12 +253,13 @@ def _cassette(file: Path, masker: "Masker") -> Iterator[_Part]:
     tasks: dict[str, list[Transition]] = {}
     for call in calls:
         tasks.setdefault(call.task, []).append(call)
-    masked = {task: masked_rows(rows, masker) for task, rows in tasks.items()}
-    changed = {
-        task: rows
-        for task, rows in masked.items()
-        if any(a is not b for a, b in zip(rows, tasks[task], strict=True))
-    }
+    changed: dict[str, Sequence[Transition]] = {}
+    count = 0
+    for task, rows in tasks.items():
+        masked = masked_rows(rows, masker)
+        if changes := sum(new is not old for new, old in zip(masked, rows, strict=True)):
+            changed[task] = masked
+            count += changes
 
     def apply() -> None:
         for task, rows in changed.items():
@@ -274,5 +267,4 @@ def _cassette(file: Path, masker: "Masker") -> Iterator[_Part]:
             cassette.write(Recording(task, tuple(rows), turns), instead_of=task.__eq__)
 
     if changed:
-        count = sum(a is not b for task in changed for a, b in zip(masked[task], tasks[task], strict=True))
         yield _Part(str(file), count, "call", apply)

@@ -28,7 +28,6 @@ from dreamgym_kit.recipes.desk.tasks import drawn_tasks
 from dreamgym_kit.report.evaluation import Evaluation
 from dreamgym_kit.rollout.atomic_files import read_whole, write_atomically
 from dreamgym_kit.rollout.rundir import to_resume
-from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.supervision.audit import AUDIT, entries_of
 from dreamgym_kit.types import Split
 
@@ -168,14 +167,28 @@ class WholeWay:
         """Go on on the real tools: the gate first, then a budget of real calls."""
         from dreamgym_kit.adapters.langgraph.s2r.s2r_run import s2r
 
-        place = self.out / "s2r"
+        plan, place = self.plan, self.out / "s2r"
+        settings = self.settings.with_overrides(
+            {
+                "s2r.stage": "live",
+                "s2r.max_calls": plan.real_calls,
+                "s2r.rate": 0.0,
+                "s2r.preflight_pass_rate_low": plan.gate_low,
+                "s2r.preflight_coverage": plan.gate_coverage,
+                "s2r.canaries": plan.canaries,
+                "s2r.preflight_repeats": plan.tries,
+                "train.steps": plan.real_steps,
+                "train.save_every": 1,
+                "train.warmup": 1,
+            }
+        )
         done = s2r(
             steps.GRAPH,
             self.learned_from,
             policy=dreamed,
             approve=sandbox_says_yes,
             held_out=self.gate_tasks,
-            settings=self._real_settings(),
+            settings=settings,
             buffer=self.out / RECORDINGS,
             run_dir=place,
             resume=to_resume(place),
@@ -195,23 +208,6 @@ class WholeWay:
             "stopped": stopped,
             "head": done.head,
         }
-
-    def _real_settings(self) -> Settings:
-        plan = self.plan
-        return self.settings.with_overrides(
-            {
-                "s2r.stage": "live",
-                "s2r.max_calls": plan.real_calls,
-                "s2r.rate": 0.0,
-                "s2r.preflight_pass_rate_low": plan.gate_low,
-                "s2r.preflight_coverage": plan.gate_coverage,
-                "s2r.canaries": plan.canaries,
-                "s2r.preflight_repeats": plan.tries,
-                "train.steps": plan.real_steps,
-                "train.save_every": 1,
-                "train.warmup": 1,
-            }
-        )
 
     def _deploy(self, start: Path, candidate: Path) -> Facts:
         """The start stands first, without a comparison; the candidate takes its place only if it beat it."""

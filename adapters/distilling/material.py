@@ -20,7 +20,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from dreamgym_kit.adapters.langgraph.run.experiences import RecordedAnswers
 from dreamgym_kit.bounded_json import read_json
@@ -38,7 +37,7 @@ from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.settings.views import seen_through
 from dreamgym_kit.training.annotation import Trajectory
 from dreamgym_kit.training.lessons import Sight
-from dreamgym_kit.types import Episode, Source, Split, ToolSpec, Transition, Verdict
+from dreamgym_kit.types import Source, Split, ToolSpec, Transition, Verdict
 
 BEGUN, MODEL, CHECKPOINTS = "distil.json", "model", "checkpoints"
 WAYS = ("environment", "task", "entity", "episode")
@@ -128,11 +127,8 @@ class Material:
     def sight(self, seen: Sequence[Trajectory]) -> Sight:
         """What may be shown where only `seen` is known."""
         rows = steps_of(seen)
-        recorded = RecordedAnswers(
-            self.store,
-            frozenset(row.id for row in rows),
-            examples=self.settings.experience.examples,
-        )
+        ids, examples = frozenset(row.id for row in rows), self.settings.experience.examples
+        recorded = RecordedAnswers(self.store, ids, examples=examples)
 
         def of_tenant(tenant: str) -> list[Transition]:
             return [row for row in rows if row.tenant == tenant]
@@ -251,18 +247,15 @@ def outcomes_of(runs: Iterable[Path]) -> tuple[dict[str, str], dict[str, bool]]:
         directory = RunDirectory.open(path)
         for episode in JournalReader(directory.path / "episodes.jsonl"):
             name = f"{directory.manifest.run}:{episode.id}"
-            texts[name] = _request_text(episode)
+            requests = (
+                message.get("content")
+                for message in episode.messages
+                if message.get("role") in ("user", "human") and isinstance(message.get("content"), str)
+            )
+            texts[name] = str(next(requests, ""))[:_MOST]
             if episode.verdict.conclusive:
                 successes[name] = episode.verdict is Verdict.PASSED
     return texts, successes
-
-
-def _request_text(episode: Episode) -> str:
-    for message in episode.messages:
-        content: Any = message.get("content")
-        if message.get("role") in ("user", "human") and isinstance(content, str):
-            return content[:_MOST]
-    return ""
 
 
 def split(

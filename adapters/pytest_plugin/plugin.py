@@ -68,8 +68,10 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError(f"{key}: '{value}' is not one of {', '.join(valid_values)}")
     if hasattr(config, "workerinput"):
         config.option.dream_record = config.workerinput["dream_record"]
-    elif _in_ci() and not _on_command_line(config):
-        config.option.dream_record = None
+    elif _in_ci():
+        words = map(str, config.invocation_params.args)  # as typed; `addopts` would set it on every machine
+        if not any(word.split("=")[0] == "--dream-record" for word in words):
+            config.option.dream_record = None
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -94,11 +96,6 @@ def mode_of(config: pytest.Config) -> str:
 
 def _in_ci() -> bool:
     return os.environ.get("CI", "").lower() not in ("", "0", "false")
-
-
-def _on_command_line(config: pytest.Config) -> bool:
-    """Return whether a user typed the option; `addopts` would set it on every machine."""
-    return any(str(arg).split("=")[0] == "--dream-record" for arg in config.invocation_params.args)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

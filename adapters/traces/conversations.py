@@ -166,7 +166,8 @@ def items_in(messages: Sequence[JsonValue]) -> Iterator[Part]:
 def _message(turn: int, message: Mapping[str, JsonValue]) -> Iterator[Part]:
     role = message.get("role") or message.get("type")
     if role in ("tool", "function"):
-        yield _tool_message(message)
+        fields = {"tool_call_id": None, "content": None, **message}  # status "error" is LangChain's
+        yield _reply(fields, message.get("tool_call_id"), message.get("name"))
         return
     calls = message.get("tool_calls")
     for call in calls if isinstance(calls, list) else []:
@@ -180,7 +181,9 @@ def _message(turn: int, message: Mapping[str, JsonValue]) -> Iterator[Part]:
         if kind == "tool_use" and not calls:
             yield _call(turn, block, block.get("id"))
         elif kind == "tool_result":
-            yield _result_block(block)
+            status = "error" if block.get("is_error") is True else None
+            result = {"content": block.get("content"), "tool_call_id": "", "status": status}
+            yield _reply(result, block.get("tool_use_id"))
 
 
 def _call(turn: int, spec: JsonValue, call_id: JsonValue) -> Part:
@@ -189,17 +192,6 @@ def _call(turn: int, spec: JsonValue, call_id: JsonValue) -> Part:
         return "a call without a tool's name"
     args = next((spec[key] for key in ("arguments", "args", "input") if key in spec), None)
     return CallRequest(turn, name, args, text_of(call_id))
-
-
-def _tool_message(message: Mapping[str, JsonValue]) -> ParsedReply:
-    fields = {"tool_call_id": None, "content": None, **message}  # status "error" is LangChain's
-    return _reply(fields, message.get("tool_call_id"), message.get("name"))
-
-
-def _result_block(block: Mapping[str, JsonValue]) -> ParsedReply:
-    status = "error" if block.get("is_error") is True else None
-    fields = {"content": block.get("content"), "tool_call_id": "", "status": status}
-    return _reply(fields, block.get("tool_use_id"))
 
 
 def _reply(value: JsonValue, call_id: JsonValue = None, tool: JsonValue = None) -> ParsedReply:

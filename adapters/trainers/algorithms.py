@@ -137,16 +137,14 @@ class KitPpo(KitGrpo):
         weight, mean, square = self._moments([(part["advantages"], part["tool_mask"]) for _, part in made])
         _, average, spread = self._moments([(part["returns"], part["tool_mask"]) for _, part in made])
         deviation = max(0.0, square - mean * mean) ** 0.5
-        for _, tensors in made if self._differ() else ():
+        # every process has the whole batch, so all agree on whether its rewards differ
+        differ = self.noted is None or len({row.reward for row in self.noted.batch.samples}) > 1
+        for _, tensors in made if differ else ():
             tensors["advantages"] = (tensors["advantages"] - mean) / (deviation + _EPSILON)
             tensors["advantages"] = tensors["advantages"] * tensors["sampled"]
         spread -= average * average
         if self.noted is not None and weight and spread > _EPSILON:  # 0: all values are equal
             self.noted.tell("value_explains", (1 - square / spread) / self.ranks.number)
-
-    def _differ(self) -> bool:
-        """Return whether the batch's rewards differ; every process has the whole batch."""
-        return self.noted is None or len({row.reward for row in self.noted.batch.samples}) > 1
 
     def _moments(self, pairs: Sequence[tuple[Any, Any]]) -> tuple[float, float, float]:
         """Return the sum of weights, weighted mean and weighted mean square over all processes."""

@@ -150,7 +150,8 @@ class ScriptedDeskModel(BaseChatModel):
         del stop, run_manager, kwargs
         text, replies = read_conversation(messages)
         turn = next_turn(text, replies, self._habits())
-        message = _message(turn, calls_before=_count_calls(messages), prompt=messages)
+        calls = sum(len(message.tool_calls) for message in messages if isinstance(message, AIMessage))
+        message = _message(turn, calls_before=calls, prompt=messages)
         return ChatResult(generations=[ChatGeneration(message=message)])
 
     async def _agenerate(
@@ -203,10 +204,6 @@ def _reply(message: ToolMessage | None) -> ScriptReply:
         return ScriptReply(read_json(text))
     except NotSerializable:
         return ScriptReply(text)
-
-
-def _count_calls(messages: Sequence[BaseMessage]) -> int:
-    return sum(len(message.tool_calls) for message in messages if isinstance(message, AIMessage))
 
 
 def _message(turn: ScriptTurn | str, *, calls_before: int, prompt: Sequence[BaseMessage]) -> AIMessage:

@@ -57,7 +57,11 @@ check = DeskChecker()
 def _books(outcome: Outcome) -> tuple[Books, Books, str]:
     """The desk as it should be and as it is, and whose request it was."""
     case = make_case(outcome.task.environment.variant)
-    actual = _real_books(outcome) if outcome.real else would_be_books(case, outcome.transitions)
+    if outcome.real:
+        with open_desk(outcome.configurable.get(TENANT)) as desk:
+            actual = desk.books()
+    else:
+        actual = would_be_books(case, outcome.transitions)
     return goal(case.seed, request_text(outcome.task.input)), actual, case.customer_id
 
 
@@ -122,11 +126,6 @@ def request_text(task_input: Mapping[str, JsonValue]) -> str:
     if isinstance(last, list) and len(last) == 2:
         return str(last[1])
     return " ".join(str(value) for value in task_input.values())
-
-
-def _real_books(outcome: Outcome) -> Books:
-    with open_desk(outcome.configurable.get(TENANT)) as desk:
-        return desk.books()
 
 
 def _took_effect(entry: Transition) -> bool:

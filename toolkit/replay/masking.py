@@ -232,11 +232,11 @@ def _by_rules(text: str, words: str) -> list[tuple[int, int]]:
 def _lower(text: str) -> str:
     """In lower case, each character in its place."""
     lower = text.lower()
-    return lower if len(lower) == len(text) else "".join(map(_lower_ascii, text))
-
-
-def _lower_ascii(character: str) -> str:
-    return character.lower() if character.isascii() else character
+    return (
+        lower
+        if len(lower) == len(text)
+        else "".join(letter.lower() if letter.isascii() else letter for letter in text)
+    )
 
 
 class Masker:

@@ -195,12 +195,10 @@ def _answer(step: Transition, most: int) -> str:
         return f"unanswered: {cut_end(one_line(answer.why or 'not known'), most, _HOW)}"
     if answer.content is None and answer.update is not None:
         return "updates the state"
-    blocks = isinstance(answer.content, list) and all(_is_text(block) for block in answer.content)
+    blocks = isinstance(answer.content, list) and all(
+        isinstance(block, Mapping) and isinstance(block.get("text"), str) for block in answer.content
+    )
     return value_text(text_of(answer.content) if blocks else answer.content, most=most, how=_HOW)
-
-
-def _is_text(block: JsonValue) -> bool:
-    return isinstance(block, Mapping) and isinstance(block.get("text"), str)
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,7 +170,8 @@ class Evaluation:
 
 def scores_of(summary: RunMetrics, tasks: Sequence[Task], *, run: str, directory: str, agent: str) -> Scores:
     """Score a run; `tasks` give the families."""
-    families = {task.id: _family(task) for task in tasks}
+    named = {task.id: task.meta.get(FAMILY) for task in tasks}
+    families = {name: family if isinstance(family, str) else "" for name, family in named.items()}
     outcomes = task_outcomes(
         ((line.task, line.verdict) for line in summary.episodes),
         family=lambda task: families.get(task, ""),
@@ -220,11 +221,6 @@ def beating_to_json(paired: PairedComparison | None) -> JsonValue:
         **figures,
         "inconclusive": inconclusive,
     }
-
-
-def _family(task: Task) -> str:
-    named = task.meta.get(FAMILY)
-    return named if isinstance(named, str) else ""
 
 
 def render_evaluation(figures: Evaluation, *, paint: Paint = PLAIN) -> str:

@@ -330,7 +330,9 @@ class RunMetrics:
             grouped.setdefault(line.task, []).append(line)
         for lines in grouped.values():
             lines.sort(key=lambda line: line.repeat)
-        return dict(sorted(grouped.items(), key=lambda item: _badness(item[1])))
+        marks = {task: [line.mark for line in lines] for task, lines in grouped.items()}
+        worst_first = sorted(grouped, key=lambda task: [-marks[task].count(mark) for mark in MARKS[:-1]])
+        return {task: grouped[task] for task in worst_first}
 
     @property
     def worst(self) -> EpisodeLine | None:
@@ -376,11 +378,6 @@ class RunMetrics:
         from dreamgym_kit.report.jsonform import summary_to_json
 
         return summary_to_json(self)
-
-
-def _badness(lines: list[EpisodeLine]) -> tuple[int, ...]:
-    marks = [line.mark for line in lines]
-    return tuple(-marks.count(mark) for mark in MARKS[:-1])
 
 
 def natural(text: str) -> tuple[tuple[int, str], ...]:

@@ -137,7 +137,7 @@ def _finding_row(group: FindingGroup, paint: Paint) -> str:
     place = f"{one_line(episode)}{f' step {step}' if step is not None else ''}"
     more = f", and {group.count - 1} more" if group.count > 1 else ""
     text = fold(f" ! {one_line(group.text)}", indent=3)
-    return f"{text.replace('!', color('!'), 1)}\n   {_words(group.kind)}: {place}{more}"
+    return f"{text.replace('!', color('!'), 1)}\n   {one_line(group.kind).replace('_', ' ')}: {place}{more}"
 
 
 def episode_list(summary: RunMetrics, paint: Paint = PLAIN, *, only: str | None = None) -> str:
@@ -182,7 +182,3 @@ def next_steps(steps: Sequence[tuple[str, str, str]]) -> str:
             line if len(line) <= WIDTH.get() else f" {label:<{_STEP - 1}}{command}\n{' ' * _STEP}{why}"
         )
     return "\n".join(lines)
-
-
-def _words(name: str) -> str:
-    return one_line(name).replace("_", " ")

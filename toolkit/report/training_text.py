@@ -23,11 +23,13 @@ def render_training(training: Training, *, paint: Paint = PLAIN) -> str:
 
 def facts_of_training(training: Training) -> Iterator[tuple[str, str]]:
     """Yield (label, text) for each line, also for the page."""
-    for evaluation in _ends(training):
+    evaluations = training.evaluations
+    for evaluation in (*evaluations[:1], *evaluations[1:][-1:]):  # the first and the last
         yield "held out", _measured(evaluation)
     first, last = mean_success(training.steps[:_FEW]), mean_success(training.steps[-_FEW:])
     if first is not None and last is not None:
-        yield "dream", _dreamt(first, last)
+        moved = f"pass rate {whole_percent(first)} % in the first steps, {whole_percent(last)} % in the last"
+        yield "dream", f"{moved}; that is what it learned from, not what it is worth"
     steps = training.steps
     yield "steps", f"{len(steps)} of {training.planned}"
     yield "episodes", _episodes(training)
@@ -39,12 +41,6 @@ def facts_of_training(training: Training) -> Iterator[tuple[str, str]]:
     for server in format_servers(training.outcome.get("servers")):
         yield "server", server
     yield "time", _time(training)
-
-
-def _ends(training: Training) -> list[EvaluationRecord]:
-    """Return the first and the last evaluation."""
-    evaluations = list(training.evaluations)
-    return evaluations if len(evaluations) < 2 else [evaluations[0], evaluations[-1]]
 
 
 def _measured(evaluation: EvaluationRecord) -> str:
@@ -64,11 +60,6 @@ def _episodes(training: Training) -> str:
         f"{count('episodes'):,}, {count('inconclusive'):,} inconclusive; {count('dead'):,} of "
         f"{count('groups'):,} groups dead, {count('small'):,} with fewer than two decided"
     )
-
-
-def _dreamt(first: float, last: float) -> str:
-    moved = f"pass rate {whole_percent(first)} % in the first steps, {whole_percent(last)} % in the last"
-    return f"{moved}; that is what it learned from, not what it is worth"
 
 
 def _learned(training: Training) -> str:

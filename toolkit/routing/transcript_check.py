@@ -67,17 +67,16 @@ def reconcile(
             continue
         executed.append(Executed(name or "a tool", requested.get(call_id, ("", {}))[1], PAST_THE_GATE))
     dropped = _unanswered(messages, session.passed_over, held_call_ids, without_id)
-    violations = tuple(map(_format_dropped, dict.fromkeys(dropped)))
+    violations = tuple(
+        f"{name} was asked for, the gate never saw it, and the model went on: a node may have run it"
+        for name in dict.fromkeys(dropped)
+    )
     wanted = [name for name in session.asked_tools if name not in structured and name in known_tools]
     answered_badly = sum(1 for call_id in failed if names.get(call_id) in known_tools)
     if wanted and not len(session.ledger) and answered_badly == 0 and not (executed or violations):
         missed = f"the model asked for {len(wanted)} tool call(s) ({wanted[0]}, ...) and the gate saw none"
         return Reconciliation((), (), (missed,), bad_arguments)
     return Reconciliation(tuple(executed), violations, (), bad_arguments)
-
-
-def _format_dropped(name: str) -> str:
-    return f"{name} was asked for, the gate never saw it, and the model went on: a node may have run it"
 
 
 def _unanswered(

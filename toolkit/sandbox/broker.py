@@ -308,15 +308,12 @@ async def _keep_doors(rules: Rules, sockets: Sequence[socket.socket]) -> None:
     proxies = getproxies_environment() if rules.proxy else {}
     doors = rules.doors if rules.ports is None else ()
     for door, listening in zip(doors, sockets, strict=True):
-        through = proxies.get("http" if door.port == 80 else "https") if not _is_local(door.host) else None
+        local = door.host in ("localhost", "::1") or door.host.startswith("127.")
+        through = proxies.get("http" if door.port == 80 else "https") if not local else None
         if through and proxy_bypass(f"{door.host}:{door.port}", proxies):
             through = None
         await asyncio.start_server(_Joined(door, through).join, sock=listening)
     await asyncio.Event().wait()
-
-
-def _is_local(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,7 @@ def available() -> Confinement:
     why = f"namespaces are refused ({failed})"
     if kernel.landlock_abi() < 4:
         return Confinement(NONE, f"{why}, and the kernel has no Landlock for TCP", _more())
-    failed = _tried(lambda: _try_filter())
+    failed = _tried(lambda: confine(udp=False))
     if failed:
         return Confinement(NONE, f"{why}, and so is seccomp ({failed})", _more())
     return Confinement(LANDLOCK, why, _more())
@@ -171,10 +171,6 @@ def _try_namespaces() -> None:
     kernel.read_only_but([])
     kernel.drop_capabilities()
     confine(udp=True)
-
-
-def _try_filter() -> None:
-    confine(udp=False)
 
 
 def check(wanted: str, *, best: Confinement, where: str) -> None:

@@ -236,7 +236,13 @@ class ToolTally:
         for statistics, often, seen, doubt in zip(
             self.statistics, _OFTEN, looked.seen, looked.doubts, strict=True
         ):
-            _move(statistics, often, seen, doubt)
+            if doubt >= 1.0:
+                continue
+            rare = min(0.9, doubt)
+            for place, share in enumerate(often):
+                if share > rare:
+                    ratio = log(share / rare) if seen else log((1 - share) / (1 - rare))
+                    statistics[place] = max(0.0, statistics[place] + ratio)
         return self.evidence
 
     @property
@@ -315,17 +321,6 @@ class Divergence:
         if spec.name not in self._forms:
             self._forms[spec.name] = self._form(spec)
         return self._forms[spec.name]
-
-
-def _move(statistics: list[float], alternatives: Sequence[float], seen: bool, doubt: float) -> None:
-    """Take one comparison into the statistics of one question."""
-    if doubt >= 1.0:
-        return
-    rare = min(0.9, doubt)
-    for place, often in enumerate(alternatives):
-        if often > rare:
-            ratio = log(often / rare) if seen else log((1 - often) / (1 - rare))
-            statistics[place] = max(0.0, statistics[place] + ratio)
 
 
 def _sentence(name: str, effect: Effect, tallies: dict[str, ToolTally]) -> str:

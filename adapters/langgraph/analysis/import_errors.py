@@ -28,7 +28,9 @@ _AT_IMPORT = 'under `if __name__ == "__main__":`'
 def not_loaded(action: str, error: BaseException, folder: Path) -> UserError:
     """Give the error that says why `action` ("importing agent") failed, and what to do about it."""
     if isinstance(error, EpisodeStop):
-        return UserError(f"{action}: {error}{_stop_hint(error)}")
+        at_import = "outside every episode" in str(error)
+        hint = f". It runs its agent while it is imported; that belongs {_AT_IMPORT}." if at_import else ""
+        return UserError(f"{action}: {error}{hint}")
     variables = _variables(error)
     frames = [f"  {line}" for line in own_frames(error)] or ["  (no frame of your own code)"]
     lines = [f"{action} failed: {_short(error)}", *frames, _hint(error, variables, folder)]
@@ -72,12 +74,6 @@ def _install(error: ModuleNotFoundError, folder: Path) -> str:
     if (folder / "requirements.txt").is_file():
         return "pip install -r requirements.txt"
     return f"the package that has '{(error.name or '').partition('.')[0]}' is missing."
-
-
-def _stop_hint(stop: EpisodeStop) -> str:
-    if "outside every episode" not in str(stop):
-        return ""
-    return f". It runs its agent while it is imported; that belongs {_AT_IMPORT}."
 
 
 def _short(error: BaseException) -> str:

@@ -197,7 +197,9 @@ class _Run:
     def go(self, learn: Sequence[Task], held_out: Sequence[Task], model: Path) -> S2rResult:
         """Gate, canaries, learning."""
         self._begin(learn, held_out, model)
-        self._learn_the_tools()
+        dream = self._request.experience
+        if isinstance(dream, ChainedExperience):  # mined before anything real is under way: it takes long
+            dream.prepare(self._request.settings.tenant)
         word, training = self._gate(learn, held_out, model), None
         ready = word.passed and self._overseer.stopped is None and not self._stop.requested
         if ready and not self._request.gate_only:
@@ -211,12 +213,6 @@ class _Run:
         result = self._result(word, training)
         self._directory.write_report(s2r_report(result))
         return result
-
-    def _learn_the_tools(self) -> None:
-        """Mine the recordings before anything real is under way: it takes long, and a tool would wait."""
-        dream = self._request.experience
-        if isinstance(dream, ChainedExperience):
-            dream.prepare(self._request.settings.tenant)
 
     def _begin(self, learn: Sequence[Task], held_out: Sequence[Task], model: Path) -> None:
         s2r = self._request.settings.s2r

@@ -39,7 +39,14 @@ class SeenFacts:
 
     def changes(self, step: Transition) -> list[JsonValue]:
         """Add an answer; return `{"entity", "field", "before"?, "after"}` for each new value."""
-        changes = [_claimed(change) for change in step.answer.changes]
+        changes: list[dict[str, JsonValue]] = [
+            {
+                "entity": str(change.get("entity", "")),
+                "field": str(change.get("field", "")),
+                "after": _short(change.get("value")),
+            }
+            for change in step.answer.changes  # that a model stated for its write
+        ]
         if step.answer.error is None:
             seen = {(change["entity"], change["field"]) for change in changes}
             changes += [
@@ -54,20 +61,12 @@ class SeenFacts:
             shown_fields = self.records.setdefault(key, {})
             for name, value in fields.items():
                 change, after = {"entity": key[1], "field": name}, {"after": _short(value)}
-                if name in shown_fields and not _same(shown_fields[name], value):
-                    yield {**change, "before": _short(shown_fields[name]), **after}
-                elif name not in shown_fields and writes:
-                    yield change | after
+                if name not in shown_fields:
+                    if writes:
+                        yield change | after
+                elif type(before := shown_fields[name]) is not type(value) or before != value:
+                    yield {**change, "before": _short(before), **after}
             shown_fields.update(fields)
-
-
-def _claimed(change: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return a change that a model stated for its write."""
-    return {
-        "entity": str(change.get("entity", "")),
-        "field": str(change.get("field", "")),
-        "after": _short(change.get("value")),
-    }
 
 
 def _records(value: JsonValue, depth: int = 0) -> Iterator[tuple[_Key, dict[str, JsonValue]]]:
@@ -78,16 +77,13 @@ def _records(value: JsonValue, depth: int = 0) -> Iterator[tuple[_Key, dict[str,
         for item in value:
             yield from _records(item, depth + 1)
     elif isinstance(value, Mapping):
-        name = next((name for name in value if _names(name) and isinstance(value[name], (str, int))), None)
+        names = (name for name in value if name == "id" or name.endswith(("_id", "Id")))
+        name = next((name for name in names if isinstance(value[name], (str, int))), None)
         if name is not None:
             simple = {key: item for key, item in value.items() if isinstance(item, _SCALARS) and key != name}
             yield (name, str(value[name])), simple
         for item in value.values():
             yield from _records(item, depth + 1)
-
-
-def _names(field_name: str) -> bool:
-    return field_name == "id" or field_name.endswith(("_id", "Id"))
 
 
 def _opened(content: JsonValue) -> JsonValue:
@@ -99,10 +95,6 @@ def _opened(content: JsonValue) -> JsonValue:
             return content
         return opened
     return content
-
-
-def _same(left: JsonValue, right: JsonValue) -> bool:
-    return type(left) is type(right) and left == right
 
 
 def _short(value: JsonValue) -> JsonValue:
