@@ -101,11 +101,6 @@ def grown(folder: Path, runner: RunnerDouble, *, episodes: int, settled: int) ->
     return growth
 
 
-@pytest.mark.slow
-def test_the_engine_keeps_nothing_of_two_thousand_episodes(tmp_path: Path) -> None:
-    assert grown(tmp_path, RunnerDouble(), episodes=2_000, settled=500).within
-
-
 def test_a_run_that_keeps_what_it_opened_is_caught(tmp_path: Path) -> None:
     (tmp_path / "held").write_text("x")
     runner = LeakyRunnerDouble(tmp_path / "held")

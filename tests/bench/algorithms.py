@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from learns import Found, change_of
+from learns import Found, _tried, change_of
 from parts import kept
 
 SEEDS = 3
@@ -151,17 +151,6 @@ def _arm(arm: str, home: Path, plan: Any) -> dict[str, Any]:
     learned = learn(WEIGHTS, drawn_tasks(plan.environments, seed=plan.seed), settings, store, place, print)
     found = _tried(learned.weights, plan, settings)
     return found | {"real_calls": learned.real, "steps": learned.steps, "alarm": learned.alarm}
-
-
-def _tried(model: Path, plan: Any, settings: Any) -> dict[str, Any]:
-    from dreamgym_kit.recipes.desk.tasks import drawn_tasks
-    from dreamgym_kit.recipes.train_then_deploy import tried
-    from dreamgym_kit.types import Split
-
-    held_out = drawn_tasks(plan.held_out, split=Split.HELD_OUT, seed=plan.seed)
-    found = tried(model, held_out, settings, plan, None, print)
-    rows = {one.task: [one.success, one.failure, one.inconclusive] for one in found.b.outcomes}
-    return {"outcomes": rows}
 
 
 if __name__ == "__main__":

@@ -32,6 +32,10 @@ AT_NIGHT: dict[str, Callable[[Figures], bool]] = {
     "curriculum": lambda had: (
         had["impossible_share"] <= 0.02 < 0.02 + had["impossible_share"] < had["impossible_in_turn"]
     ),
+    "experience": lambda had: (
+        had["exact_layered"] > had["exact_composed"]
+        and had["exact_nano_writes"] > had["exact_composed_writes"]
+    ),
     "faults": lambda had: had["faults_met"] > 0,
     "gpu_step": lambda had: min(had["step_s"], had["sampling_rate"], had["update_bf16"]) > 0,
     "learns": lambda had: had["real_calls_in_dream"] == 0 < had["start"] < 1,
@@ -215,22 +219,19 @@ def test_a_grown_policy_scores_tokens_as_the_small_one_does(bench: ModuleType) -
 def test_the_page_in_small_grows_little_and_lets_nothing_in_or_out(bench: ModuleType) -> None:
     if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
         pytest.skip("no Chromium here; on Debian: apt-get install chromium")
-    figures = {name: value for name, value, _ in bench.quick(0)}
-    print(figures)
+    figures = figures_in_small(bench)
     assert figures["size_ratio"] <= 1.5
     assert (figures["xss"], figures["requests"]) == (0, 0)
     assert min(figures["open_1000_s"], figures["filter_1000_ms"]) > 0
 
 
 @pytest.mark.bench
-@pytest.mark.bench
 @pytest.mark.parametrize("bench", ["weaviate_buffer"], indirect=True)
 def test_a_buffer_on_weaviates_double_in_small_meets_its_goals(
     bench: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("weaviate_double", reason="weaviate-client is not installed")
-    figures = {name: value for name, value, _ in bench.quick(0)}
-    print(figures)
+    figures = figures_in_small(bench)
     assert figures["faults_wrong"] == figures["double_differs"] == 0
     assert figures["rows_unfindable"] == figures["rows_unfindable_repaired"] == 0
     assert min(figures["overlap_hybrid"], figures["overlap_words"]) >= 0.98
@@ -294,23 +295,12 @@ def test_what_was_measured_of_a_seed_is_not_measured_again(
 
 
 @pytest.mark.bench
-@pytest.mark.parametrize("bench", ["experience"], indirect=True)
-@pytest.mark.nightly
-def test_the_learned_model_in_small_adds_to_what_was_mined(bench: ModuleType) -> None:
-    figures = {name: value for name, value, _ in bench.quick(0)}
-    print(figures)
-    assert figures["exact_layered"] > figures["exact_composed"]
-    assert figures["exact_nano_writes"] > figures["exact_composed_writes"]
-
-
-@pytest.mark.bench
 @pytest.mark.nightly
 @pytest.mark.parametrize("bench", ["divergence"], indirect=True)
 def test_a_tool_that_changed_is_caught_in_small(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     from dreamgym_kit.supervision import divergence
 
-    figures = {name: value for name, value, _ in bench.quick(0)}
-    print(figures)
+    figures = figures_in_small(bench)
     assert figures["caught_after"] <= 20
     assert (figures["writes_after"], figures["false_stops"]) == (0, 0)
     monkeypatch.setattr(divergence, "READS_MOST", 1e300)  # a test that never speaks
@@ -324,8 +314,7 @@ def test_a_tool_that_changed_is_caught_in_small(bench: ModuleType, monkeypatch: 
 def test_lines_of_advice_do_what_they_foretell_and_a_wrong_one_is_counted(
     bench: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    figures = {name: value for name, value, _ in bench.quick(0)}
-    print(figures)
+    figures = figures_in_small(bench)
     assert figures["lines"] >= 4
     assert figures["wrong"] == 0
     for then in bench.CHECKS:

@@ -93,16 +93,6 @@ def test_all_records_anew_and_gives_the_same_bytes(project, run, touched) -> Non
     assert len(touched()) == 4
 
 
-def test_the_ini_may_record_but_not_in_ci(project, run, touched, monkeypatch) -> None:
-    project.makepyfile(test_orders=CANCELS)
-    monkeypatch.setenv("CI", "true")
-    run("-o", "dream_record=once").assert_outcomes(failed=1)
-    assert touched() == []
-    monkeypatch.delenv("CI")
-    run("-o", "dream_record=once").assert_outcomes(passed=1)
-    assert touched() == ["get o1", "cancel o1"]
-
-
 def test_a_call_outside_every_run_is_refused_while_the_fixture_is_there(project, run, touched) -> None:
     project.makepyfile(
         test_orders="""

@@ -3,7 +3,7 @@
 import pytest
 
 
-def test_addopts_record_nothing_in_ci(project, run, touched, monkeypatch) -> None:
+def test_neither_addopts_nor_the_ini_record_in_ci(project, run, touched, monkeypatch) -> None:
     project.makepyfile(
         test_orders="""
         from agent import graph
@@ -13,12 +13,18 @@ def test_addopts_record_nothing_in_ci(project, run, touched, monkeypatch) -> Non
         """
     )
     monkeypatch.setenv("CI", "true")
-    run("-o", "addopts=--dream-record=all").assert_outcomes(failed=1)
+    for option in ("addopts=--dream-record=all", "dream_record=once"):
+        run("-o", option).assert_outcomes(failed=1)
     monkeypatch.setenv("PYTEST_ADDOPTS", "--dream-record=all")
     run().assert_outcomes(failed=1)
     assert touched() == []
     run("--dream-record", "once").assert_outcomes(passed=1)
     assert touched() == ["get o1", "cancel o1"]
+    monkeypatch.delenv("CI")
+    monkeypatch.delenv("PYTEST_ADDOPTS")
+    (project.path / "cassettes/test_orders/test_cancels.jsonl").unlink()
+    run("-o", "dream_record=once").assert_outcomes(passed=1)
+    assert len(touched()) == 4
 
 
 def test_a_refusal_in_a_fixtures_teardown_leaves_nothing_to_the_next_test(project, run, touched) -> None:

@@ -119,30 +119,6 @@ def test_what_was_presumed_does_not_rest_on_recordings_and_the_line_tells_what_d
     assert format_coverage(many).startswith("100% of 1,200 calls answered")
 
 
-def test_a_real_call_in_a_dream_fails_the_run_and_in_a_recording_it_is_the_purpose() -> None:
-    real = episode("a", transitions=(refund(1, Source.REAL),))
-    dreamt = summarize([real], DREAM)
-    assert (dreamt.verdict, dreamt.exit_code, dreamt.real_calls) == (Verdict.FAILED, 6, 1)
-    assert summarize([real], {"mode": "record"}).verdict is Verdict.PASSED
-
-
-def test_a_blocked_call_fails_the_run_inside_and_outside_of_episodes() -> None:
-    inside = summarize([episode("a", violations=("send_mail was about to run",))], DREAM)
-    outside = summarize([episode("a")], {"mode": "dream", "strays": ["connect 192.0.2.1:80"]})
-    for summary in (inside, outside):
-        assert (summary.verdict, summary.exit_code) == (Verdict.FAILED, 1)
-        assert "0 executed, 1 blocked" in render_run(summary)
-    assert summarize([episode("a")], {"mode": "dream", "strays": []}).verdict is Verdict.PASSED
-
-
-def test_critical_findings_fail_the_run_only_when_asked() -> None:
-    found = summarize([episode("a", transitions=(refund(2), refund(3)), findings=(REPEATED,))], DREAM)
-    assert found.check() is True
-    assert found.check(fail_on=["critical"]) is False
-    warned = summarize([episode("a", findings=(Finding("loop", "asked 9 times"),))], DREAM)
-    assert warned.check(fail_on=["critical"]) is True
-
-
 def test_a_finding_of_an_inconclusive_episode_does_not_lead() -> None:
     dim = episode("a", verdict=Verdict.INCONCLUSIVE, findings=(REPEATED,), transitions=(refund(2), refund(3)))
     summary = summarize([dim], DREAM)

@@ -30,12 +30,6 @@ def of_this_test(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(event_loop, "_PREFIX", request.node.name)
 
 
-async def test_every_lane_has_four_threads() -> None:
-    together = threading.Barrier(8, timeout=120)
-    with lane_threads(2):
-        await asyncio.gather(*[asyncio.to_thread(together.wait) for _ in range(8)])
-
-
 def threads_of_tools() -> int:
     return sum(thread.name.startswith(event_loop._PREFIX) for thread in threading.enumerate())
 

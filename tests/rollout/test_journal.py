@@ -53,11 +53,6 @@ def write(path: Path, *numbers: int) -> bytes:
     return path.read_bytes()
 
 
-def test_what_was_appended_is_read_in_that_order(path: Path) -> None:
-    write(path, 2, 1, 3)
-    assert list(JournalReader(path)) == [episode(2), episode(1), episode(3)]
-
-
 def test_an_episode_is_accepted_once(path: Path) -> None:
     with Journal(path) as opened:
         assert opened.append(episode(1, "first"))

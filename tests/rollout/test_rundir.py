@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -83,7 +84,9 @@ def test_resume_refuses_other_settings_and_names_each(there: Path) -> None:
 
 def test_a_run_in_use_is_refused_with_its_owner(there: Path) -> None:
     with RunDirectory.resume(there, MANIFEST):
-        assert refusal_of_resume(there).startswith("RUN: in use by process ")
+        said = refusal_of_resume(there)
+        assert said.startswith(f"RUN: in use by process {os.getpid()} on ")
+        assert said.endswith("; wait for it to end, or stop it.")
         assert list(RunDirectory.open(there).episodes()) == [EPISODE]  # reading needs no lock
 
 

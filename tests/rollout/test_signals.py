@@ -46,15 +46,6 @@ def test_in_a_worker_thread_nothing_is_changed() -> None:
     assert seen == [before]
 
 
-async def test_a_signal_wakes_a_loop_that_sleeps() -> None:
-    stop, heard = StopSwitch(), asyncio.Event()
-    loop = asyncio.get_running_loop()
-    stop.listen(lambda: loop.call_soon_threadsafe(heard.set))
-    with stop_on_signals(stop):
-        threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT]).start()
-        await heard.wait()
-
-
 def test_a_signal_that_another_thread_takes_is_handled_while_the_loop_waits() -> None:
     stop, pressed, seen = StopSwitch(), threading.Event(), []
     stop.listen(pressed.set)
@@ -124,15 +115,3 @@ def test_ctrl_c_after_a_budget_stopped_the_run_still_needs_two() -> None:
     assert (stop.cancelled, stop.exit_code) == (False, 130)
     stop.press(signal.SIGINT)
     assert stop.cancelled
-
-
-HELD = """
-import os, signal, sys, threading, time
-from dreamgym_kit.rollout.event_loop import run_to_end
-from dreamgym_kit.rollout.stop import stop_on_signals
-from dreamgym_kit.rollout.stop import StopSwitch
-with stop_on_signals(StopSwitch(), leave_after_s=float(sys.argv[1])):
-    for _ in range(int(sys.argv[2])):
-        os.kill(os.getpid(), signal.SIGTERM)
-threading.Thread(target=time.sleep, args=(float(sys.argv[3]),)).start()
-"""

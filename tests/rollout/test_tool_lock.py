@@ -120,15 +120,6 @@ def test_a_tool_that_vanished_is_a_note(lock: Path) -> None:
     assert check_lock(lock, "shop", [READ], writes=True) == ["dreamgym.lock: refund is no longer in shop"]
 
 
-def test_a_missing_lock_is_written_and_in_ci_only_noted(tmp_path: Path) -> None:
-    path = tmp_path / "dreamgym.lock"
-    (note,) = check_lock(path, "shop", [REFUND], writes=False)
-    assert "1 guessed effect" in note
-    assert not path.exists()
-    check_lock(path, "shop", [REFUND], writes=True)
-    assert read_lock(path) == {"shop": {"refund": REFUND}}
-
-
 def test_a_graph_that_the_lock_does_not_have_is_added_beside_the_others(lock: Path) -> None:
     assert check_lock(lock, "other", [REFUND], writes=True) != []
     assert read_lock(lock) == {"shop": {"refund": REFUND, "read": READ}, "other": {"refund": REFUND}}

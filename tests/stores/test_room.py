@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from dreamgym_kit.adapters.stores.factory import opened_to_add
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import StoreError
 from dreamgym_kit.interfaces import Room
 from dreamgym_kit.replay import eviction
 from dreamgym_kit.replay.eviction import room_of
 from dreamgym_kit.replay.records import dump_transition
-from dreamgym_kit.settings.load import load_settings, parse_settings
+from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.settings.schema import ReplaySettings
 from dreamgym_kit.types import Answer, Call, Effect, Source, Transition
 
@@ -107,21 +106,6 @@ def test_room_as_settings_say_it() -> None:
     text = "[replay]\nrows = 10\ndreamt_share = 0.25\ndreamt_days = 2\n"
     assert room_of(parse_settings(text).replay) == Room(10, 0.25, 172_800.0)
     assert room_of(ReplaySettings()) == Room()
-
-
-def test_settings_hold_for_whoever_opens_a_buffer_to_add(tmp_path: Path) -> None:
-    (tmp_path / "dreamgym.toml").write_text("[replay]\nrows = 2\n")
-    told: list[str] = []
-    path = tmp_path / "b.db"
-    with opened_to_add(path, load_settings(tmp_path), tell=told.append) as store:
-        store.put([row(step) for step in (1, 2, 3)])
-    assert steps(path) == [2, 3]
-    assert told == [
-        (
-            f"1 recordings were evicted from {path}: it reached a limit of [replay] (rows, "
-            "dreamt_share or dreamt_days). Real recordings are evicted last."
-        )
-    ]
 
 
 def test_an_import_says_what_left_again(tmp_path: Path) -> None:

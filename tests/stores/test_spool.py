@@ -103,17 +103,6 @@ def test_what_is_written_just_now_is_not_read_past(spool: Outbox, monkeypatch: p
     assert [line.raw for line in spool._lines()] == [first]
 
 
-def test_a_line_that_somebody_broke_is_named_and_stays(spool: Outbox) -> None:
-    spool.add([seen(1), seen(2), seen(3)])
-    lines = spool.path.read_bytes().splitlines(keepends=True)
-    broken = lines[1].replace(b'"step":2', b'"step":"two"')
-    spool.path.write_bytes(lines[0] + broken + lines[2])
-    done = spool.deliver(MemoryStore())
-    assert (done.sent, len(done.unreadable)) == (2, 1)
-    assert done.unreadable[0].startswith(f"{spool.path}:2: step:")
-    assert spool.path.read_bytes() == broken
-
-
 def test_a_full_disk_keeps_what_waited_and_is_named(spool: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
     spool.add([seen(1)])
     before = spool.path.read_bytes()

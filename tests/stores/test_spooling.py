@@ -45,16 +45,6 @@ def test_what_a_server_did_not_take_waits_and_follows_in_order(spool: Outbox, fa
     assert store.added == 5
 
 
-def test_a_server_that_is_away_at_the_start_is_no_reason_not_to_record(spool: Outbox) -> None:
-    server = AwayServerDouble()
-    server.away = True
-    store = over(server, spool)
-    assert store.put([seen(1), seen(1)]) == 1
-    assert store.put([seen(1)]) == 0
-    server.away = False
-    assert store.count() == 1
-
-
 def test_a_try_in_vain_does_not_read_all_that_waits_again(
     spool: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,8 +2,6 @@
 
 import os
 import sqlite3
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -80,19 +78,6 @@ def test_a_name_with_every_sign_of_a_web_address_is_a_file_name(tmp_path: Path) 
     with closing(SqliteStore(path)) as store:
         store.put([seen(1)])
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
-
-
-def test_another_process_sees_rows_at_once_and_in_the_order_recorded(tmp_path: Path) -> None:
-    code = (
-        "import sys; from contextlib import closing;"
-        "from dreamgym_kit.adapters.stores.sqlite import SqliteStore;"
-        "s = SqliteStore(sys.argv[1], read_only=True); print([t.step for t in s.scan()]); s.close()"
-    )
-    with closing(SqliteStore(tmp_path / "b.db")) as store:
-        store.put([seen(2), seen(1)])
-        command = [sys.executable, "-c", code, str(tmp_path / "b.db")]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == "[2, 1]\n"
 
 
 def test_a_reader_does_not_wait_for_a_writer_in_the_middle_of_a_write(tmp_path: Path) -> None:
@@ -183,18 +168,6 @@ def test_many_threads_may_share_a_store(tmp_path: Path) -> None:
         assert failed == []
         assert store.count() == 200
         assert len({row.id for row in store.scan()}) == 200
-
-
-def test_two_processes_may_make_the_same_buffer_at_once(tmp_path: Path) -> None:
-    code = (
-        "import sys; from dreamgym_kit.adapters.stores.sqlite import SqliteStore;"
-        "SqliteStore(sys.argv[1], lock_wait_s=60).close()"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path / "b.db")]
-    makers = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]
-    assert [maker.communicate()[1] for maker in makers] == ["", "", ""]
-    with closing(SqliteStore(tmp_path / "b.db")) as store:
-        assert store.put([seen(1)]) == 1
 
 
 @pytest.mark.parametrize(("careful", "level"), [(False, 1), (True, 2)])

@@ -92,8 +92,12 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return finished(folder, command(folder, *arguments))
+
+
+def finished(folder: Path, started: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command(folder, *arguments),
+        started,
         cwd=folder,
         env=environment(),
         capture_output=True,

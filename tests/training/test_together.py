@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from training.real_parts import begun, command, environment, project, run
+from training.real_parts import begun, command, environment, finished, project, run
 
 pytest.importorskip("trl", reason="the extra train is not installed", exc_type=ImportError)
 from trainers.bare_loop import furthest
@@ -28,15 +28,7 @@ def torchrun(folder: Path, *arguments: str) -> list[str]:
 
 
 def together(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        torchrun(folder, *arguments),
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    return finished(folder, torchrun(folder, *arguments))
 
 
 def steps_of(directory: Path) -> list[dict]:
