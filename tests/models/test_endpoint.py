@@ -123,7 +123,7 @@ async def test_what_is_not_whole_when_its_time_is_over_is_asked_again(server, cl
 @each_row(
     ("way", "kind", "said"),
     [
-        ("401", "unauthorized", "answered 401: Unauthorized; check the key in the variable that"),
+        ("401", "unauthorized", "answered 401: Unauthorized; check the key that"),
         ("404", "not_found", "answered 404: no such model; check experience.urls and experience.model"),
         ("huge", "too_large", "sent more than 4194304 bytes; not read on"),
         ("huge_chunked", "too_large", "sent more than 4194304 bytes; not read on"),

@@ -15,12 +15,13 @@ from dreamgym_kit.dream.json_values import as_number
 from dreamgym_kit.dream.programs.collections import VIEW
 from dreamgym_kit.dream.programs.dreaming import ProgramEpisode
 from dreamgym_kit.dream.programs.model import outcome_form
-from dreamgym_kit.dream.programs.scope import Scope
+from dreamgym_kit.dream.programs.scope import SHARED, Scope
 from dreamgym_kit.dream.programs.values import SeenStep, is_scalar
 from dreamgym_kit.serialization import JsonValue
 
 _GAP = re.compile(r"\s+")
-_PLAIN = re.compile(r"(?:sum|len|sorted|round2|abs|sumdiff|count|next|last)[.(]|last_|args\.|item\.")
+_PLAIN = re.compile(r"(?:sum|len|sorted|round2|abs|sumdiff|count|next|last)[.(]|last_|args\.|item\.|all ")
+_NO_FACTS = ("next.", "last.", "count(", SHARED)
 _DEEPEST = 2  # links between a record and an argument that is compared with it
 
 
@@ -40,7 +41,7 @@ def facts_of(dream: ProgramEpisode, tool: str, args: Mapping[str, JsonValue]) ->
     facts: dict[str, JsonValue] = {
         _word(name): value
         for name, value in scope.items()
-        if is_scalar(value) and name not in hidden and not name.startswith(("next.", "last.", "count("))
+        if is_scalar(value) and name not in hidden and not name.startswith(_NO_FACTS)
     }
     if state.count[tool]:
         facts["again"] = state.count[tool]
