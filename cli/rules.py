@@ -55,7 +55,8 @@ def show(
     rule_set = _rule_set(buffer, tenant, tool)
     lines = [line for line in rule_set.lines() if line["tool"] in rule_set.tools]
     if as_json:
-        say_json({"transitions": rule_set.calls, "rules": lines})
+        calls = sum(len(episode.steps) for episode in rule_set.episodes)
+        say_json({"transitions": calls, "rules": lines})
     elif tool is not None:
         _explain(rule_set, lines, tool)
     else:
@@ -147,11 +148,6 @@ class _RuleSet:
     episodes: "list[RecordedEpisode]"
     tools: list[str]
     path: "Place"
-
-    @property
-    def calls(self) -> int:
-        """Number of recorded calls."""
-        return sum(len(episode.steps) for episode in self.episodes)
 
     def file(self, tool: str) -> str:
         """Return a tool's program as the text of its rules file."""

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -289,20 +290,15 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--seed", type=int, default=0, help="decides data, order and sampling (0)")
     parser.add_argument("--lora", type=int, metavar="RANK", help="train an adapter; else all weights")
-    flags = parser.parse_args(arguments)
+    flags, say = parser.parse_args(arguments), partial(print, flush=True)
     plan = QUICK if flags.quick else WholeWayPlan()
     try:
-        outcome = train_then_deploy(flags.out, replace(plan, seed=flags.seed, lora=flags.lora), tell=_say)
+        outcome = train_then_deploy(flags.out, replace(plan, seed=flags.seed, lora=flags.lora), tell=say)
     except UserError as refused:
         sys.stderr.write(f"error: {refused}\n")
         return 2
-    _say(last_lines(outcome))
+    say(last_lines(outcome))
     return 0
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, Trace
 from dreamgym_kit.replay.own_spans import spelled, to_attributes
 from dreamgym_kit.report.episode import text_of
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Episode, Finding, Transition
+from dreamgym_kit.types import Episode, Transition
 
 Value = str | bool | int | float | Sequence[str]
 Attributes = Mapping[str, Value]
@@ -197,17 +197,15 @@ def _outcome(episode: Episode, end: float) -> list[Event]:
     if episode.reward is not None:
         judged["gen_ai.evaluation.score.value"] = float(episode.reward)
     events = [("gen_ai.evaluation.result", judged)]
-    events += [("dreamgym.finding", _finding_attributes(finding)) for finding in episode.findings]
+    for finding in episode.findings:
+        attributes: dict[str, Value] = {
+            "dreamgym.finding.kind": finding.kind,
+            "dreamgym.finding.text": finding.text,
+            "dreamgym.finding.severity": finding.severity,
+            "dreamgym.finding.steps": [str(step) for step in finding.steps],
+        }
+        events.append(("dreamgym.finding", attributes))
     return [Event(name, cleaned(attributes), _nanoseconds(end)) for name, attributes in events]
-
-
-def _finding_attributes(finding: Finding) -> dict[str, Value]:
-    return {
-        "dreamgym.finding.kind": finding.kind,
-        "dreamgym.finding.text": finding.text,
-        "dreamgym.finding.severity": finding.severity,
-        "dreamgym.finding.steps": [str(step) for step in finding.steps],
-    }
 
 
 def begun(episode: Episode, otherwise: float) -> float:

@@ -93,9 +93,12 @@ class _RecordingSession(requests.Session):
 
     def request(self, *args: Any, **options: Any) -> requests.Response:
         options |= {"allow_redirects": False, "stream": True}
-        self.status = 0
+        self.status, timeout = 0, options.get("timeout")
+        if isinstance(timeout, tuple):  # (connect, read), in seconds
+            timeout = timeout[-1]
+        patience = float(timeout) if isinstance(timeout, int | float) else _PATIENCE_S
         try:
-            response = read_answer(super().request(*args, **options), _patience(options.get("timeout")))
+            response = read_answer(super().request(*args, **options), patience)
         except requests.RequestException as error:
             self.outcome = _connection_failure(error)
             raise
@@ -224,12 +227,6 @@ def headers_from(variable: str | None, environ: Mapping[str, str] | None = None)
 def _parsed(text: str) -> dict[str, str]:
     with _silenced():
         return dict(parse_env_headers(text, liberal=True))
-
-
-def _patience(timeout: Any) -> float:
-    """Return a request's timeout in seconds; `requests` also accepts (connect, read)."""
-    seconds = timeout[-1] if isinstance(timeout, tuple) else timeout
-    return float(seconds) if isinstance(seconds, int | float) else _PATIENCE_S
 
 
 def _connection_failure(error: requests.RequestException) -> str:

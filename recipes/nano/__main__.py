@@ -6,6 +6,7 @@
 import argparse
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from dreamgym_kit.errors import UserError
@@ -29,23 +30,18 @@ def main(arguments: list[str] | None = None) -> int:
     reasons_help = "teach it no reasons: an ablation"
     # the last command of the two
     command.add_argument("--no-reasoning", dest="reasons", action="store_false", help=reasons_help)
-    flags = parser.parse_args(arguments)
+    flags, say = parser.parse_args(arguments), partial(print, flush=True)
     try:
         if flags.command == "build":
             plan = _QUICK if flags.quick else policy.BuildPlan()
-            policy.build(flags.out, replace(plan, seed=flags.seed), tell=_say)
+            policy.build(flags.out, replace(plan, seed=flags.seed), tell=say)
         else:
             taught = experience.QUICK if flags.quick else experience.ExperiencePlan()
-            experience.build(flags.out, replace(taught, seed=flags.seed, reasons=flags.reasons), tell=_say)
+            experience.build(flags.out, replace(taught, seed=flags.seed, reasons=flags.reasons), tell=say)
     except UserError as refused:
         sys.stderr.write(f"error: {refused}\n")
         return 2
     return 0
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -41,20 +41,15 @@ def to_evict(rows: Sequence[StoredRow], room: Room, *, now: float) -> list[int]:
     dreamt = [row for row in rows if not row.real]
     since = -inf if room.dreamt_lifetime_s is None else now - room.dreamt_lifetime_s
     young = [row for row in dreamt if row.recorded_at <= 0 or row.recorded_at >= since]
-    allowed = min(len(young), _most_dreamt(len(real), room))
+    allowed, share = len(young), room.dreamt_share
+    if share < 1:  # 1e-9: 0.1 / 0.9 is a little less than a ninth
+        allowed = min(allowed, floor(len(real) * share / (1 - share) + 1e-9))
     if room.rows is not None:
         allowed = min(allowed, max(0, room.rows - len(real)))
     stay = young[len(young) - allowed :]
     too_many = 0 if room.rows is None else max(0, len(real) - room.rows)
     staying = {row.number for row in (*stay, *real[too_many:])}
     return [row.number for row in rows if row.number not in staying]
-
-
-def _most_dreamt(real: int, room: Room) -> int:
-    share = room.dreamt_share
-    if share >= 1:
-        return 2**62
-    return floor(real * share / (1 - share) + 1e-9)  # 1e-9: 0.1 / 0.9 is a little less than a ninth
 
 
 class Crowding:

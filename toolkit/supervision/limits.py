@@ -84,7 +84,7 @@ class RealLimits:
         if min(budget, *per_tool.values(), 0) < 0:
             raise UserError("a limit of real calls is below zero; 0 allows none. Nothing was run.")
         self.budget, self._per_tool, self._rates = budget, per_tool, rates
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._calls: Counter[str] = Counter()  # by tool
         self._free: dict[str, float] = {}  # by pattern: when its next call may be
 
@@ -111,7 +111,7 @@ class RealLimits:
     def take(self, tool: str) -> RealCallsStopped | None:
         """Count one call that is about to run; or say what forbids it, and count none."""
         with self._lock:
-            stopped = self._forbids(tool)
+            stopped = self.forbids(tool)
             if stopped is None:
                 self._calls[tool] += 1
             return stopped
@@ -119,7 +119,16 @@ class RealLimits:
     def forbids(self, tool: str) -> RealCallsStopped | None:
         """What would forbid a call now; nothing is counted."""
         with self._lock:
-            return self._forbids(tool)
+            if self._calls.total() >= self.budget:
+                return RealCallsStopped(Why.BUDGET, f"the budget of {self.budget} real calls is spent")
+            for pattern, most in self._per_tool.items():
+                if not fnmatchcase(tool, pattern):
+                    continue
+                made = sum(count for name, count in self._calls.items() if fnmatchcase(name, pattern))
+                if made >= most:
+                    text = f"{tool}: {pattern} may be called {most} times for real, and was"
+                    return RealCallsStopped(Why.LIMIT, text)
+        return None
 
     def pause_s(self, tool: str) -> float:
         """How long a call has to wait for its turn, which is then its own."""
@@ -131,19 +140,6 @@ class RealLimits:
             for name, rate in paces:
                 self._free[name] = turn + 1 / rate
             return turn - now
-
-    def _forbids(self, tool: str) -> RealCallsStopped | None:
-        if self._calls.total() >= self.budget:
-            return RealCallsStopped(Why.BUDGET, f"the budget of {self.budget} real calls is spent")
-        for pattern, most in self._per_tool.items():
-            if not fnmatchcase(tool, pattern):
-                continue
-            made = sum(count for name, count in self._calls.items() if fnmatchcase(name, pattern))
-            if made >= most:
-                return RealCallsStopped(
-                    Why.LIMIT, f"{tool}: {pattern} may be called {most} times for real, and was"
-                )
-        return None
 
 
 Rule = Callable[[HeldCall], object]

@@ -159,9 +159,6 @@ class PageData:
             kind = fault_kind(step.answer)
             if kind is not None:
                 self.faults[str(kind), step.call.tool] += 1
-        self._samples(episode, detail, bad)
-
-    def _samples(self, episode: Episode, detail: dict[str, JsonValue], bad: set[int]) -> None:
         rank = natural(episode.id)
         for call in detail["steps"]:
             if call.get("effect") in ("write", "destructive"):  # only calls have an effect
