@@ -198,3 +198,8 @@ def test_a_read_that_every_world_answers_alike_is_answered_in_a_new_one() -> Non
     assert (told.out, told.confidence >= 0.5) == ({"zip": 1006}, True)
     other = dream.consider("rate", {"city": "Berlin"})
     assert other is None or other.confidence < 0.5
+    few = [recorded(world, "Rome", *["Oslo"][: world < 2]) for world in range(3)]  # Oslo in two worlds only
+    programs = learn([*few, recorded(7, "Paris")], {})
+    dream = ProgramEpisode(programs.model, "w99", programs.trust)
+    answers = {city: dream.consider("zip", {"city": city}) for city in ("Rome", "Oslo", "Paris")}
+    assert {city for city, answer in answers.items() if answer and answer.confidence >= 0.5} == {"Rome"}

@@ -4,7 +4,7 @@ A read qualifies if calls with equal arguments agree in several environments, an
 The share of agreeing calls is reported; held-out recordings measure its confidence.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -12,9 +12,10 @@ from dreamgym_kit.dream.programs.collections import RecordedCalls
 from dreamgym_kit.dream.programs.values import ValueKey, value_key
 from dreamgym_kit.serialization import JsonValue
 
-_MIN_SHARED = 3  # minimum number of calls made in several worlds
+_ENOUGH = 3  # questions asked in several worlds, or worlds that answered one alike
 _AGREEING = 0.9
 _Answer = tuple[bool, JsonValue]
+_Answers = dict[ValueKey, tuple[_Answer, set[str]]]  # to one question, with the worlds that gave each
 
 
 class Everywhere(NamedTuple):
@@ -32,28 +33,31 @@ class Everywhere(NamedTuple):
 
 def constant_answers(episodes: Iterable[RecordedCalls], writes: frozenset[str]) -> dict[str, Everywhere]:
     """Return the answers of each tool that recordings show to be such a read."""
-    answers_by_call: dict[tuple[str, ValueKey], dict[ValueKey, tuple[_Answer, set[str]]]] = defaultdict(dict)
+    asked: dict[str, dict[ValueKey, _Answers]] = defaultdict(lambda: defaultdict(dict))
     for episode in episodes:
         for step in episode.steps:
             if step.tool not in writes and step.args:  # a read without arguments describes its own world
-                answers = answers_by_call[step.tool, value_key(step.args)]
-                answers.setdefault(value_key([step.ok, step.out]), ((step.ok, step.out), set()))[1].add(
-                    episode.world
-                )
-    agreed: Counter[str] = Counter()
-    shared: Counter[str] = Counter()
-    different: dict[str, set[ValueKey]] = defaultdict(set)
-    shared_answers: dict[str, dict[ValueKey, _Answer]] = defaultdict(dict)
-    for (tool, args), answers in answers_by_call.items():
-        if len(set().union(*(worlds for _, worlds in answers.values()))) > 1:
-            shared[tool] += 1
-            agreed[tool] += len(answers) == 1
-        if len(answers) == 1:
-            ((answer_key, (answer, _)),) = answers.items()
-            shared_answers[tool][args] = answer
-            different[tool] |= {answer_key} if answer[0] else set()  # refusals alone are no shared knowledge
-    return {
-        tool: Everywhere(shared_answers[tool], agreed[tool], count)
-        for tool, count in shared.items()
-        if count >= _MIN_SHARED and agreed[tool] >= _AGREEING * count and len(different[tool]) > 1
-    }
+                answers = asked[step.tool][value_key(step.args)]
+                key = value_key([step.ok, step.out])
+                answers.setdefault(key, ((step.ok, step.out), set()))[1].add(episode.world)
+    return {tool: same for tool, questions in asked.items() if (same := _shared(questions)) is not None}
+
+
+def _shared(questions: Mapping[ValueKey, _Answers]) -> Everywhere | None:
+    """The answers of one tool that hold in all worlds; None where they differ, or nothing shows it.
+
+    Where too few questions show it of the tool, what several worlds answered alike holds for that question.
+    """
+    of_worlds = [(given, set().union(*(at for _, at in given.values()))) for given in questions.values()]
+    several = [given for given, worlds in of_worlds if len(worlds) > 1]
+    agreed = sum(len(given) == 1 for given in several)
+    if not several or agreed < _AGREEING * len(several):
+        return None
+    alike = {args: next(iter(given.values())) for args, given in questions.items() if len(given) == 1}
+    different = {value_key(answer[1]) for answer, _ in alike.values() if answer[0]}  # refusals alone: nothing
+    if len(several) >= _ENOUGH and len(different) > 1:
+        return Everywhere({args: answer for args, (answer, _) in alike.items()}, agreed, len(several))
+    known = {args: answer for args, (answer, worlds) in alike.items() if len(worlds) >= _ENOUGH}
+    often = {args: answer for args, answer in known.items() if all(answer)}  # neither refused nor empty
+    pairs = min((len(alike[args][1]) - 1 for args in often), default=0)
+    return Everywhere(often, pairs, pairs) if often else None
