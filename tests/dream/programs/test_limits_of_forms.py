@@ -226,12 +226,3 @@ def test_a_new_id_is_made_up_and_its_owner_is_the_owner_of_all_that_is_known(oth
     dreamed = answer(learned, ("do_pin", {"place": "door"}), ("do_note", note))
     assert (dreamed is None) is bool(other)
     assert dreamed is None or (dreamed.out["keeper"] == "keeper 0" and type(dreamed.out["id"]) is int)
-
-
-def test_one_odd_recording_makes_no_rule_that_ignores_an_argument() -> None:
-    topics = [[("do_follow", {"topic": f"topic {at}"}, {"all": ["news", f"topic {at}"]})] for at in range(9)]
-    days: Step = ("shop_days", {}, {"days": ["Mon", "Tue"]})
-    odd: list[Step] = [days, ("do_follow", {"topic": "x"}, {"all": ["news", "y"]})]
-    learned = programs(*topics, odd, worlds=10)
-    dreamed = answer(learned, ("shop_days", {}), ("do_follow", {"topic": "z"}))
-    assert dreamed is None or dreamed.out == {"all": ["news", "z"]}

@@ -863,9 +863,6 @@ def _branch(examples: Examples, field: str, depth: int, splits: int) -> If | Non
         )
         for side in (True, False)
     )
-    odd = {1: then, len(truths) - 1: otherwise}.get(truths.count(True))
-    if isinstance(odd, Const) and any(isinstance(form, Get) for form in (then, otherwise)):
-        return None  # one example shows no rule that ignores what the others follow
     return If(condition, then, otherwise) if then and otherwise else None
 
 
