@@ -49,13 +49,20 @@ frame: ContextVar[ToolCallContext | None] = ContextVar("dreamgym_frame", default
 def called(
     tool: BaseTool, call_id: str | None, config: Mapping[str, Any] | None
 ) -> Iterator[ToolCallContext]:
-    """A call of `tool` is made in the block; an override shares `reached` with the method it goes on to."""
+    """In the block a tool is called; its leaf finds the call id and the config.
+
+    An override shares `reached` with the method it goes on to.
+    """
     outer = frame.get()
     reached = outer.reached if outer is not None and outer.tool is tool else []
     token = frame.set(around := ToolCallContext(tool, call_id, config, reached))
     try:
         yield around
     finally:
+        if not around.reached and (session := current.get()) is not None:
+            # one that ended before its leaf (bad arguments) ran nothing, whatever a node answers for it
+            session.record_intercepted(tool.name, call_id)
+            around.reached.append(tool)
         frame.reset(token)
 
 

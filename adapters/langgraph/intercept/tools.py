@@ -13,8 +13,7 @@ import functools
 import inspect
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any, get_type_hints
 
 from langchain_core.messages import ToolMessage
@@ -222,32 +221,20 @@ def guard_runs(patches: PatchSet) -> None:
     def run(self: BaseTool, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
         if not PROCESS.armed and current.get() is None:
             return real_run(self, tool_input, *args, **kwargs)
-        with _framed(patches, self, kwargs):
+        _check_leaves(patches, self)
+        with called(self, kwargs.get("tool_call_id"), kwargs.get("config")):
             return real_run(self, tool_input, *args, **kwargs)
 
     @functools.wraps(real_arun)
     async def arun(self: BaseTool, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
         if not PROCESS.armed and current.get() is None:
             return await real_arun(self, tool_input, *args, **kwargs)
-        with _framed(patches, self, kwargs):
+        _check_leaves(patches, self)
+        with called(self, kwargs.get("tool_call_id"), kwargs.get("config")):
             return await real_arun(self, tool_input, *args, **kwargs)
 
     patches.replace(BaseTool, "run", plain_wrapper(run, real_run))
     patches.replace(BaseTool, "arun", plain_wrapper(arun, real_arun))
-
-
-@contextmanager
-def _framed(patches: PatchSet, tool: BaseTool, kwargs: dict[str, Any]) -> Iterator[None]:
-    """In the block the framework runs a tool; its leaf finds the call id and the config."""
-    _check_leaves(patches, tool)
-    with called(tool, kwargs.get("tool_call_id"), kwargs.get("config")) as around:
-        try:
-            yield
-        finally:
-            if not around.reached and (session := current.get()) is not None:
-                # one that ended before its leaf (bad arguments) ran nothing, whatever a node answers for it
-                session.record_intercepted(tool.name, around.call_id)
-                around.reached.append(tool)
 
 
 def _check_leaves(patches: PatchSet, tool: BaseTool) -> None:
@@ -326,6 +313,7 @@ def _overridden(
                 content = value.content if isinstance(value, ToolMessage) else value
                 answer, result = encode_answer(None, content), lambda: value
             except GraphBubbleUp:
+                around.reached.append(tool)
                 raise
             except Exception as error:  # noqa: BLE001  it is raised where the flow is over
                 answer, result = encode_failure(error), functools.partial(raise_error, error)
@@ -336,6 +324,7 @@ def _overridden(
             _, place = session.admit(call, tool)
             session.keep_real(call, answer, place, after=session.ledger.after(place), started=started)
             session.ledger.end(place)
+            around.reached.append(tool)
         return result
 
 
