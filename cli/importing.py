@@ -112,7 +112,7 @@ def _import_own(file: Path, place: "Place", settings: "Settings", *, as_json: bo
         return report.unread
     say(f"{report.new} transitions were added to {place}{waiting}; {report.duplicates} were there already.")
     if report.unread:
-        tell(f"{format_count(report.unread, 'line')} could not be read; mend and import {file} again.")
+        tell(f"{format_count(report.unread, 'line')} could not be read. Correct and import {file} again.")
     say(f" Look  dreamgym-kit buffer stats --buffer {shlex.quote(str(place))}")
     return report.unread
 
@@ -195,7 +195,7 @@ def _show(report: "TraceReport", file: Path, buffer: "Place", waiting: str) -> N
     if report.unanswered:
         tell(f"{report.unanswered} calls have no answer in the trace; they were not stored.")
     if report.unread:
-        tell(f"{report.unread} records could not be read; mend them and import {file} again.")
+        tell(f"{report.unread} records could not be read. Correct them and import {file} again.")
     say(f" Look  dreamgym-kit buffer stats --buffer {shlex.quote(str(buffer))}")
 
 

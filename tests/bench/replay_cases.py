@@ -173,9 +173,13 @@ def _script(rng: random.Random, way: str, tools: dict[str, BaseTool], number: in
     names = list(_BY_WAY[way])
     while calls < 3 or rng.random() < 0.5:
         several = way in ("parallel", "mixed", "retry", "interrupt_in_tool") and rng.random() < 0.7
-        turn = []
+        turn: list[Any] = []
+        chosen: list[str] = []
         for place in range(rng.randint(2, 3) if several else 1):
             name = _FIRST[way] if not calls and way in _FIRST else rng.choice(names)
+            if "late" in (name, *chosen) and {*chosen} - {"look"}:
+                name = "look"  # another write at once may come before what `late` does, or after: by chance
+            chosen.append(name)
             key = rng.choice(KEYS)
             args = {"key": key, "by": rng.randint(1, 2)} if name == "add" else {"key": key}
             turn.append(asks(tools[name].name, args, f"c{number}-{len(turns)}-{place}"))

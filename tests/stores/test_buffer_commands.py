@@ -66,7 +66,7 @@ def test_bad_lines_are_named_the_good_ones_kept_and_the_code_is_2(tmp_path: Path
     assert done.returncode == 2
     assert done.stdout.startswith("3 transitions were added")
     named = "error: rows.jsonl:4: Expecting property name enclosed in double quotes at column 2\n"
-    assert done.stderr == f"{named}1 line could not be read; mend and import rows.jsonl again.\n"
+    assert done.stderr == f"{named}1 line could not be read. Correct and import rows.jsonl again.\n"
 
 
 def test_a_file_of_nothing_known_is_told_with_what_could_be_meant(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_file_of_nothing_known_is_told_with_what_could_be_meant(tmp_path: Path
         "error: notes.txt:1: Expecting value at column 1\n"
         "error: none of its lines is a recording of dreamgym-kit; is it the trace of another tool? "
         "Name its form with --format, see docs/recordings.md\n"
-        "1 line could not be read; mend and import notes.txt again.\n"
+        "1 line could not be read. Correct and import notes.txt again.\n"
     )
 
 

@@ -232,11 +232,9 @@ def _by_rules(text: str, words: str) -> list[tuple[int, int]]:
 def _lower(text: str) -> str:
     """In lower case, each character in its place."""
     lower = text.lower()
-    return (
-        lower
-        if len(lower) == len(text)
-        else "".join(letter.lower() if letter.isascii() else letter for letter in text)
-    )
+    if len(lower) == len(text):
+        return lower
+    return "".join(letter.lower() if letter.isascii() else letter for letter in text)
 
 
 class Masker:
