@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import pkgutil
+import runpy
 import signal
 import subprocess
 import sys
@@ -22,27 +23,35 @@ from pathlib import Path
 from typing import Any
 
 LARGE = ("dreamgym_kit.adapters.langgraph.run.run", "dreamgym_kit.report.terminal")
+TRAINERS = ("dreamgym_kit.adapters.langgraph.training.train", "dreamgym_kit.adapters.trainers", "trl")
 
 
 class WarmCommand:
     """Asks the process; to be closed."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        command = [sys.executable, __file__]
+    def __init__(self, environment: Mapping[str, str], *imports: str) -> None:
+        command = [sys.executable, __file__, *imports]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
 
     def run(
-        self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str], *, within_s: float = 300
+        self,
+        arguments: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        *,
+        within_s: float = 300,
+        program: Path | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end; `TimeoutExpired` where that does not come."""
+        """Run a command, or a program, to its end; `TimeoutExpired` where that does not come."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with tempfile.TemporaryDirectory() as files:
             out, err = Path(files, "out"), Path(files, "err")
             asked = {"arguments": list(arguments), "folder": str(folder), "environment": dict(environment)}
             asked |= {"out": str(out), "err": str(err), "within_s": within_s}
+            asked |= {"program": program and str(program)}
             print(json.dumps(asked), file=self._process.stdin, flush=True)
             code = json.loads(self._process.stdout.readline())
             said = (file.read_text("utf-8") if file.exists() else "" for file in (out, err))
@@ -57,8 +66,9 @@ class WarmCommand:
 
 
 @functools.cache
-def _shared() -> WarmCommand:
-    command = WarmCommand(os.environ)
+def shared(*imports: str) -> WarmCommand:
+    """The one of this process that has these modules imported, too."""
+    command = WarmCommand({**os.environ, "HF_HUB_OFFLINE": "1"}, *imports)  # read when it is imported
     atexit.register(command.close)
     return command
 
@@ -67,7 +77,7 @@ def run_command(
     *arguments: object, folder: Path | None = None, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a command in this process's folder and environment, or in `folder` and with more variables."""
-    return _shared().run(list(map(str, arguments)), folder or Path.cwd(), {**os.environ, **variables})
+    return shared().run(list(map(str, arguments)), folder or Path.cwd(), {**os.environ, **variables})
 
 
 def serve() -> None:
@@ -88,7 +98,9 @@ def become(asked: dict[str, Any]) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     for descriptor, file in ((0, os.devnull), (1, asked["out"]), (2, asked["err"])):
         os.dup2(os.open(file, flags if descriptor else os.O_RDONLY), descriptor)
-    sys.argv = ["dreamgym-kit", *asked["arguments"]]
+    sys.argv = [asked["program"] or "dreamgym-kit", *asked["arguments"]]
+    if asked["program"]:
+        runpy.run_path(asked["program"], run_name="__main__")
     importlib.import_module("dreamgym_kit.cli.main").main()
     raise SystemExit(0)
 
@@ -113,6 +125,6 @@ if __name__ == "__main__":
     package = importlib.import_module("dreamgym_kit.cli")
     for module in pkgutil.walk_packages(package.__path__, "dreamgym_kit.cli."):
         importlib.import_module(module.name)
-    for name in LARGE:
+    for name in (*LARGE, *sys.argv[1:]):
         importlib.import_module(name)
     serve()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from bars.killed_training import PHASES
 from training.real_parts import environment, project, run
+from warm import TRAINERS, shared
 
 STEPS = 6
 
@@ -36,14 +37,8 @@ def weights(folder: Path) -> str:
 def killed(phase: str, folder: Path, arguments: list[str]) -> None:
     """Train into the runs `killed`, with a process that kills itself in the phase."""
     program = Path(__file__).with_name("killed_training.py")
-    done = subprocess.run(
-        [sys.executable, "-P", program, phase, folder / "killed", *arguments, "--set", "runs=killed"],
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    asked = [phase, str(folder / "killed"), *arguments, "--set", "runs=killed"]
+    done = shared(*TRAINERS).run(asked, folder, environment(), within_s=600, program=program)
     assert done.returncode == -signal.SIGKILL, f"it ended before {phase}: {done.stderr}"
 
 

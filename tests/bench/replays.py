@@ -8,7 +8,7 @@ import random
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ def quick(seed: int) -> Iterator[tuple[str, float, str]]:
     yield from figures(range(QUICK), seed)
 
 
-def figures(numbers: range, seed: int) -> Iterator[tuple[str, float, str]]:
+def figures(numbers: Sequence[int], seed: int) -> Iterator[tuple[str, float, str]]:
     """Record and simulate each case; says on stderr what differs."""
     different = hard = 0
     for number in numbers:

@@ -101,13 +101,17 @@ def ended(root: Path, project: Path) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PLUGINS)
-def test_without_a_plug_in_the_other_commands_end_as_before(
-    name: str, whole: tuple[Path, list[int]], tmp_path: Path
+@pytest.mark.parametrize(
+    "names",
+    [tuple(PLUGINS), *(pytest.param((name,), marks=pytest.mark.nightly) for name in PLUGINS)],
+    ids=" ".join,
+)
+def test_without_plug_ins_the_other_commands_end_as_before(
+    names: tuple[str, ...], whole: tuple[Path, list[int]], tmp_path: Path
 ) -> None:
     root, before = whole
     shutil.copytree(root / "dreamgym_kit", tmp_path / "dreamgym_kit")
-    for pattern in PLUGINS[name]:
+    for pattern in (pattern for name in names for pattern in PLUGINS[name]):
         gone = list((tmp_path / "dreamgym_kit").glob(pattern))
         assert gone, f"{pattern} is not in the package"
         for path in gone:

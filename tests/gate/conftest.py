@@ -11,6 +11,7 @@ from dreamgym_kit.adapters.langgraph.intercept.install import install, uninstall
 @pytest.fixture
 def gate() -> Iterator[None]:
     """The gate stands during the test; the process is awake and the classes are as before after it."""
+    uninstall()  # with the hooks of graphs that an earlier test ran in this process
     install()
     yield
     uninstall()

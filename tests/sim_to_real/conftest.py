@@ -11,6 +11,7 @@ from dreamgym_kit.adapters.langgraph.intercept.install import install, uninstall
 @pytest.fixture
 def till() -> Iterator[Till]:
     """The till; the gate stands during the test, and is gone after it."""
+    uninstall()  # with the hooks of graphs that an earlier test ran in this process
     install()
     yield Till()
     uninstall()

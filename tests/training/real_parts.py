@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 from nano_double import write_double
+from warm import TRAINERS, shared
 
 AGENT = '''
 import zlib
@@ -92,7 +93,8 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return finished(folder, command(folder, *arguments))
+    """Run a command in a copy of a process that has the trainers imported, which takes eight seconds."""
+    return shared(*TRAINERS).run(arguments, folder, environment(), within_s=600)
 
 
 def finished(folder: Path, started: list[str]) -> subprocess.CompletedProcess[str]:

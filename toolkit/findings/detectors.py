@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
-from itertools import islice
+from importlib.metadata import EntryPoint, distributions
+from itertools import chain, islice
 from pathlib import Path
 
 from dreamgym_kit.errors import UnknownName, UserError
@@ -99,7 +99,8 @@ def detectors_of(settings: Settings, load: Loader) -> Detectors:
         UserError: a detector of the settings or of a package cannot be loaded, or `off` has an unknown name.
     """
     detectors = dict(BUILT_IN)
-    for point in _points(tuple((folder, _changed(folder)) for folder in sys.path)):
+    on_path = reversed(sys.path)  # of one name, the first on the path holds
+    for point in chain.from_iterable(_points(folder, _changed(folder)) for folder in on_path):
         try:
             detectors[point.name] = _callable(point.load(), f"entry point {point.name}")
         except UserError:
@@ -127,10 +128,14 @@ def detectors_of(settings: Settings, load: Loader) -> Detectors:
     return Detectors({name: check for name, check in detectors.items() if name not in off}, silent)
 
 
-@lru_cache(maxsize=1)
-def _points(_: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
-    """Return the packages' entry points; cached by folders, because reading them is slow."""
-    return tuple(entry_points(group=ENTRY_POINTS))
+@lru_cache
+def _points(folder: str, _changed: int) -> tuple[EntryPoint, ...]:
+    """Return the entry points of a folder's packages; cached, because reading them is slow."""
+    return tuple(
+        point
+        for package in distributions(path=[folder])
+        for point in package.entry_points.select(group=ENTRY_POINTS)
+    )
 
 
 def _changed(folder: str) -> int:
