@@ -24,7 +24,6 @@ from dreamgym_kit.cli import (
     demo,
     deploy,
     doctor,
-    environments,
     evaluate,
     experience,
     export,
@@ -137,7 +136,7 @@ _add("serve", serve.command, SHIP, serve.EXAMPLES, serve.CODES)
 app.add_typer(experience.app, name="experience", rich_help_panel=SHIP)
 app.add_typer(buffer.app, name="buffer", rich_help_panel=DATA)
 _add("crawl", crawling.command, DATA, crawling.EXAMPLES, crawling.CODES)
-app.add_typer(environments.app, name="environments", rich_help_panel=DATA)
+app.add_typer(crawling.imagined_app, name="environments", rich_help_panel=DATA)
 app.add_typer(rules.app, name="rules", rich_help_panel=DATA)
 app.add_typer(report.runs_app, name="runs", rich_help_panel=DATA)
 experience.app.command("ablate", epilog=options.examples(evaluate.ABLATE_EXAMPLES, evaluate.ABLATE_CODES))(

@@ -47,23 +47,13 @@ _PUBLIC = {
     "supervised": "dreamgym_kit.adapters.langgraph.s2r.supervisor",
     "train": "dreamgym_kit.adapters.langgraph.training.train",
 }
-OLD_NAMES = {
-    "ports": "dreamgym_kit.interfaces",
-    "sim_to_real": "dreamgym_kit.s2r",
-    "staging": "dreamgym_kit.supervised",
-    "vocabulary": "dreamgym_kit.types",
-    "World": "dreamgym_kit.Environment",
-}
-"""Public names of earlier versions, and what each is called now."""
 __all__ = sorted(_PUBLIC)
 
 
 def __getattr__(name: str) -> object:
     """Import a public name on first use, so that `import dreamgym_kit` stays cheap."""
-    if name in OLD_NAMES:
-        raise ImportError(f"{__name__}.{name} is now {OLD_NAMES[name]}")  # `from` hides an AttributeError
     if name not in _PUBLIC:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise import_module("dreamgym_kit.errors").unknown_name(__name__, name)
     return getattr(import_module(_PUBLIC[name]), name)
 
 

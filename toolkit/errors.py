@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from enum import IntEnum
 from functools import partial
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 
 class ExitCode(IntEnum):
@@ -253,3 +253,37 @@ class WorkerDetached(EpisodeStop):
 
 class ContextFull(EpisodeStop):
     """What the agent's model is asked no longer fits, with answers of its own in it: the policy failed."""
+
+
+OLD_NAMES = {
+    "ports": "dreamgym_kit.interfaces",
+    "sim_to_real": "dreamgym_kit.s2r",
+    "staging": "dreamgym_kit.supervised",
+    "vocabulary": "dreamgym_kit.types",
+    "World": "dreamgym_kit.Environment",
+    "errors.BudgetSpent": "dreamgym_kit.errors.BudgetExceeded",
+    "errors.CutOff": "dreamgym_kit.errors.WorkerDetached",
+    "errors.DreamAbstained": "dreamgym_kit.errors.CallUnanswered",
+    "errors.GateRefused": "dreamgym_kit.errors.RealCallBlocked",
+    "errors.NotJson": "dreamgym_kit.errors.NotSerializable",
+    "errors.SeveralGraphs": "dreamgym_kit.errors.AmbiguousGraph",
+    "errors.ShapeRefused": "dreamgym_kit.errors.UnsupportedGraph",
+    "errors.TimeIsUp": "dreamgym_kit.errors.EpisodeTimeout",
+    "types.Provenance": "dreamgym_kit.types.Source",
+    "types.World": "dreamgym_kit.types.Environment",
+}
+"""Public names of earlier versions, and what each is called now."""
+
+
+def unknown_name(module: str, name: str) -> Exception:
+    """The error for a name that a module lacks; it names the new one of an earlier version's."""
+    old = f"{module}.{name}"
+    if (key := old.removeprefix("dreamgym_kit.")) in OLD_NAMES:
+        return ImportError(f"{old} is now {OLD_NAMES[key]}")  # `from` hides an AttributeError
+    return AttributeError(f"module {module!r} has no attribute {name!r}")
+
+
+if not TYPE_CHECKING:  # a type checker would take every name for one of the module's
+
+    def __getattr__(name: str) -> object:
+        raise unknown_name(__name__, name)

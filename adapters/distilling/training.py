@@ -25,14 +25,7 @@ from dreamgym_kit.rollout.atomic_files import read_whole
 from dreamgym_kit.rollout.budgets import RunAccount
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.training.annotation import KeptAnnotations
-from dreamgym_kit.training.lessons import (
-    USUALLY,
-    CallLesson,
-    Counts,
-    Leaving,
-    balanced,
-    lessons_of,
-)
+from dreamgym_kit.training.lessons import USUALLY, CallLesson, Counts, Leaving, balanced, lessons_of
 from dreamgym_kit.trust.acceptance import HeldOutCall
 from dreamgym_kit.types import Answer, Transition
 

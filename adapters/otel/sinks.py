@@ -304,11 +304,6 @@ class ExportReport:
     warnings: tuple[str, ...] = ()
 
 
-def is_endpoint(target: str) -> bool:
-    """Return whether a target is a URL, not a file."""
-    return target.strip().lower().startswith(("http://", "https://"))
-
-
 def export_run(directory: RunDirectory, target: str, *, headers: str | None = None) -> ExportReport:
     """Export every finished episode of a run.
 
@@ -321,7 +316,7 @@ def export_run(directory: RunDirectory, target: str, *, headers: str | None = No
         UserError: the target cannot be used or refuses the spans.
         RunDirectoryError: the journal is damaged, or the file cannot be written.
     """
-    if is_endpoint(target):
+    if target.strip().lower().startswith(("http://", "https://")):
         with closing(EndpointSink(target, headers_from(headers))) as endpoint:
             done = _export(directory, endpoint.send, to=endpoint.url)
         lost = (f"{endpoint.url}: {endpoint.refused:,} spans were refused ({endpoint.outcome})",)

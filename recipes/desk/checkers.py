@@ -12,13 +12,7 @@ from typing import NamedTuple
 
 from dreamgym_kit.interfaces import Judgement, Outcome
 from dreamgym_kit.recipes.desk.cases import DeskCase, make_case
-from dreamgym_kit.recipes.desk.database import (
-    Books,
-    DeskError,
-    Refund,
-    money,
-    scratch_desk,
-)
+from dreamgym_kit.recipes.desk.database import Books, DeskError, Refund, money, scratch_desk
 from dreamgym_kit.recipes.desk.environment import TENANT, open_desk
 from dreamgym_kit.recipes.desk.policy import Habits, answer, run_script
 from dreamgym_kit.serialization import JsonValue

@@ -26,17 +26,7 @@ from dreamgym_kit.dream.structured_output import fenced, repair
 from dreamgym_kit.dream.user import PersonaUser
 from dreamgym_kit.interfaces import Outcome, Situation
 from dreamgym_kit.routing.process import entered
-from dreamgym_kit.types import (
-    Answer,
-    Call,
-    Effect,
-    Environment,
-    Source,
-    Task,
-    ToolSpec,
-    Transition,
-    Verdict,
-)
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, Task, ToolSpec, Transition, Verdict
 
 WAYS = {
     "reward fields": lambda order: {"reward": 1.0, "done": True, "answer": order},

@@ -6,13 +6,7 @@ from pathlib import Path
 import pytest
 from each_row import each_row
 
-from dreamgym_kit.recipes.desk.database import (
-    OPERATIONS,
-    Desk,
-    DeskError,
-    create_desk,
-    desk_file,
-)
+from dreamgym_kit.recipes.desk.database import OPERATIONS, Desk, DeskError, create_desk, desk_file
 
 ROWS = {
     "customers": [("C10", "Ana", "Oslo", "gold"), ("C11", "Ben", "Rome", "basic")],

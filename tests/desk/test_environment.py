@@ -5,12 +5,7 @@ from each_row import each_row
 
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.interfaces import EnvironmentProvider
-from dreamgym_kit.recipes.desk.environment import (
-    TENANT,
-    DeskEnvironment,
-    open_desk,
-    times_opened,
-)
+from dreamgym_kit.recipes.desk.environment import TENANT, DeskEnvironment, open_desk, times_opened
 from dreamgym_kit.types import Environment
 
 WORLD = Environment("desk", 1008)

@@ -6,11 +6,7 @@ from hypothesis import strategies as st
 from dreamgym_kit.recipes.desk.cases import FAMILIES, TRAIN_SEEDS, make_case
 from dreamgym_kit.recipes.desk.checkers import goal
 from dreamgym_kit.recipes.desk.database import scratch_desk
-from dreamgym_kit.recipes.desk.policy import (
-    Habits,
-    ScriptReply,
-    run_script,
-)
+from dreamgym_kit.recipes.desk.policy import Habits, ScriptReply, run_script
 
 MANY = range(TRAIN_SEEDS.start, TRAIN_SEEDS.start + 450)
 

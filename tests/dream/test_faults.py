@@ -8,14 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shapes.stage import ScriptedExperienceDouble
 
-from dreamgym_kit.dream.faults import (
-    FaultKind,
-    FaultPlan,
-    Occurrences,
-    fault_kind,
-    faults_of,
-    took_effect,
-)
+from dreamgym_kit.dream.faults import FaultKind, FaultPlan, Occurrences, fault_kind, faults_of, took_effect
 from dreamgym_kit.errors import CallUnanswered
 from dreamgym_kit.findings.writes import repeated_writes
 from dreamgym_kit.interfaces import Situation

@@ -12,16 +12,7 @@ from dreamgym_kit.dream.faults import Fault, FaultKind, spoiled
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.interfaces import Situation
-from dreamgym_kit.types import (
-    Answer,
-    Call,
-    Effect,
-    Environment,
-    Source,
-    ToolSpec,
-    Transition,
-    history_digest,
-)
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, ToolSpec, Transition, history_digest
 
 READS, WRITES = ("get_order", "list_orders", "get_ticket"), ("cancel_order", "set_note", "open_ticket")
 SPECS = {name: ToolSpec(name, Effect.READ) for name in READS}

@@ -10,16 +10,7 @@ from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.errors import UnknownName
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.settings.load import check_match, parse_settings
-from dreamgym_kit.types import (
-    Answer,
-    Call,
-    Effect,
-    Environment,
-    Source,
-    ToolSpec,
-    Transition,
-    history_digest,
-)
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, ToolSpec, Transition, history_digest
 
 LEAVE = ToolSpec(
     "submit_leave", Effect.WRITE, args_schema={"properties": {"days": {}, "reason": {}, "note": {}}}

@@ -8,16 +8,7 @@ from each_row import each_row
 
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.interfaces import Situation
-from dreamgym_kit.types import (
-    Answer,
-    Call,
-    Effect,
-    Environment,
-    Source,
-    ToolSpec,
-    Transition,
-    history_digest,
-)
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, ToolSpec, Transition, history_digest
 
 DESK = Environment("desk", 1)
 GET = Call("get_order", {"id": "o1"})

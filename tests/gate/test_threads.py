@@ -13,10 +13,7 @@ from shapes.stage import dream
 from shapes.tools import add_tool
 from waiting import PATIENCE_S, wait_until
 
-from dreamgym_kit.adapters.langgraph.intercept.install import (
-    dreaming_process,
-    watched_loading,
-)
+from dreamgym_kit.adapters.langgraph.intercept.install import dreaming_process, watched_loading
 from dreamgym_kit.errors import RealCallBlocked
 from dreamgym_kit.guard import egress
 from dreamgym_kit.routing.process import PROCESS, entered

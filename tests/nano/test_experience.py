@@ -26,12 +26,7 @@ from dreamgym_kit.recipes.nano import __main__ as command
 from dreamgym_kit.recipes.nano.build import Progress, Schedule, Shape
 from dreamgym_kit.recipes.nano.experience.build import WEIGHTS, ExperiencePlan, build, card, lessons_of
 from dreamgym_kit.recipes.nano.experience.environments import recorded, worked
-from dreamgym_kit.recipes.nano.learn import (
-    asked_text,
-    build_word_tokenizer,
-    decided_text,
-    teach,
-)
+from dreamgym_kit.recipes.nano.learn import asked_text, build_word_tokenizer, decided_text, teach
 from dreamgym_kit.recipes.nano.start import new_model
 from dreamgym_kit.settings.schema import ExperienceSettings, Settings
 from dreamgym_kit.types import Split

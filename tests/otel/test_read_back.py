@@ -16,17 +16,7 @@ from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.traces.importing import TraceReport, import_traces
 from dreamgym_kit.replay.masking import Masker, masked_answer
 from dreamgym_kit.rollout.rundir import Manifest, RunDirectory
-from dreamgym_kit.types import (
-    Answer,
-    Call,
-    Effect,
-    Environment,
-    Episode,
-    Source,
-    Split,
-    Transition,
-    Verdict,
-)
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Episode, Source, Split, Transition, Verdict
 
 Write = Callable[[Iterable[Episode]], Path]
 

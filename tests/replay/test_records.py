@@ -12,16 +12,7 @@ from dreamgym_kit.replay.records import (
     transition_from_record,
     transition_to_record,
 )
-from dreamgym_kit.types import (
-    Answer,
-    Call,
-    Effect,
-    Environment,
-    Reply,
-    Source,
-    Split,
-    Transition,
-)
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Reply, Source, Split, Transition
 
 # Lone surrogates included: models and tools do send them.
 texts = st.text(st.characters(exclude_categories=()), max_size=8)

@@ -11,13 +11,7 @@ from dreamgym_kit.report.episode import render_episode
 from dreamgym_kit.report.metrics import RunMetrics
 from dreamgym_kit.report.percent import duration
 from dreamgym_kit.report.summary import summarize
-from dreamgym_kit.report.terminal import (
-    episode_list,
-    finding_list,
-    next_steps,
-    render_run,
-    tool_table,
-)
+from dreamgym_kit.report.terminal import episode_list, finding_list, next_steps, render_run, tool_table
 from dreamgym_kit.types import (
     Answer,
     Call,

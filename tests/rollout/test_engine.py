@@ -13,17 +13,7 @@ from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.jobs import Job, jobs_for
 from dreamgym_kit.rollout.journal import Journal, JournalReader
 from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.types import (
-    Answer,
-    Call,
-    Effect,
-    Environment,
-    Episode,
-    Executed,
-    Task,
-    Transition,
-    Verdict,
-)
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Episode, Executed, Task, Transition, Verdict
 
 
 def ended(job: Job, verdict: Verdict = Verdict.PASSED, stop: str = "finished") -> Episode:

@@ -13,14 +13,7 @@ from each_row import each_row
 
 pytest.importorskip("trl", reason="the extra train is not installed", exc_type=ImportError)
 import torch
-from trainers.bare_loop import (
-    episode_mean_loss,
-    furthest,
-    mixed_batch,
-    step_by_hand,
-    told,
-    weighed,
-)
+from trainers.bare_loop import episode_mean_loss, furthest, mixed_batch, step_by_hand, told, weighed
 from trainers.tiny_model import write_tiny_model
 
 from dreamgym_kit.adapters.models.folders import load_model

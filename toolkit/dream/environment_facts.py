@@ -22,16 +22,7 @@ from dreamgym_kit.dream.contradictions import Fact, contradictions
 from dreamgym_kit.dream.things import opened, records
 from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import (
-    Answer,
-    Call,
-    Environment,
-    Source,
-    ToolSpec,
-    Transition,
-    call_text,
-    value_text,
-)
+from dreamgym_kit.types import Answer, Call, Environment, Source, ToolSpec, Transition, call_text, value_text
 
 FORMAT = 1
 DRAFTS = Environment("drafted programs")

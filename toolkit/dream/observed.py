@@ -24,10 +24,6 @@ _QUOTED_RAW = re.compile(r"""'\\ue000([^']*)'|"\\ue000([^"]*)\"""")
 _NO_LITERAL = re.compile(r"\bnan\b|\b[A-Za-z_][\w.]*\('[^'\\]*'\)")
 
 
-def _as_python(value: JsonValue) -> str:
-    return _QUOTED_RAW.sub(lambda match: match[1] or match[2], repr(value))
-
-
 _SPELLINGS: tuple[Callable[[JsonValue], str], ...] = (
     json.dumps,
     lambda value: json.dumps(value, separators=(",", ":")),
@@ -35,7 +31,7 @@ _SPELLINGS: tuple[Callable[[JsonValue], str], ...] = (
     lambda value: json.dumps(value, ensure_ascii=False, separators=(",", ":")),
     lambda value: json.dumps(value, indent=2),
     lambda value: json.dumps(value, indent=2, ensure_ascii=False),
-    _as_python,
+    lambda value: _QUOTED_RAW.sub(lambda match: match[1] or match[2], repr(value)),  # as Python writes it
 )
 _NUMBERS = tuple(range(len(_SPELLINGS)))  # what else stands there is a tool's own data
 

@@ -27,7 +27,7 @@ from dreamgym_kit.report.sanitize import one_line, shown
 from dreamgym_kit.rollout.tasks import selectable
 from dreamgym_kit.sandbox.confining import NONE, Confinement
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import REACHED, Source, Spend, Verdict
+from dreamgym_kit.types import REACHED, Source, Verdict
 
 EVALUATES = "evaluates"  # manifest key of an evaluation: "measured" without a requirement, or "required"
 _TOOLS_NAMED = 5  # and hosts and episodes named in a line
@@ -459,15 +459,11 @@ def format_dream_usage(summary: RunMetrics) -> str:
     parts = []
     for part, spend in summary.dream_spend.items():
         figures = [format_count(spend.calls, "answer"), format_count(spend.tokens, "token")]
-        figures += [format_cached(spend)] if spend.cached_share is not None else []
+        if spend.cached_share is not None:
+            figures.append(f"{whole_percent(spend.cached_share)}% of its prompts from the prefix cache")
         figures += [f"USD {spend.cost_usd:.2f}"] if spend.cost_usd else []
         parts.append(f"{one_line(part)} {', '.join(figures)}")
     return "; ".join(parts)
-
-
-def format_cached(spend: Spend) -> str:
-    """Format the share of prompt tokens from the server's prefix cache."""
-    return f"{whole_percent(spend.cached_share or 0.0)}% of its prompts from the prefix cache"
 
 
 def format_servers(rows: JsonValue) -> list[str]:

@@ -27,16 +27,7 @@ from dreamgym_kit.report.metrics import (
 from dreamgym_kit.rollout.events import unaccounted
 from dreamgym_kit.rollout.rundir import EVENTS, MANIFESTS, RunDirectory
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import (
-    Effect,
-    Episode,
-    Executed,
-    Finding,
-    Source,
-    Spend,
-    Transition,
-    format_executed,
-)
+from dreamgym_kit.types import Effect, Episode, Executed, Finding, Source, Spend, Transition, format_executed
 
 __all__ = ["RunMetrics", "Tally", "summarize"]
 
@@ -210,7 +201,11 @@ class Tally:
             tokens=self.tokens,
             cost_usd=fsum(self.costs),
             elapsed_s=_seconds(manifest) or max(0.0, self.last - (self.first or 0.0)),
-            dream_spend={part: _total(spends) for part, spends in sorted(self.spends.items())},
+            # added so that the sum does not depend on the order of episodes
+            dream_spend={
+                part: replace(sum(spends, Spend()), cost_usd=fsum(spend.cost_usd for spend in spends))
+                for part, spends in sorted(self.spends.items())
+            },
             curve=tuple(curve),
             unanswered=self._groups_unanswered(),
         )
@@ -250,11 +245,6 @@ def _seconds(manifest: Mapping[str, JsonValue]) -> float:
     spent = manifest.get("spent")
     seconds = spent.get("seconds") if isinstance(spent, Mapping) else None
     return seconds if isinstance(seconds, int | float) else 0.0
-
-
-def _total(spends: Sequence[Spend]) -> Spend:
-    """Add spends; the sum does not depend on the order of episodes."""
-    return replace(sum(spends, Spend()), cost_usd=fsum(spend.cost_usd for spend in spends))
 
 
 def _worst_first(group: FindingGroup) -> tuple[bool, int, int, str, str]:

@@ -22,15 +22,7 @@ from typing import Any, NoReturn, TypeVar
 from dreamgym_kit.argument_effects import of_call
 from dreamgym_kit.chat import ChatReply
 from dreamgym_kit.dream.call_log import CallLog, CallPosition
-from dreamgym_kit.dream.faults import (
-    Fault,
-    FaultKind,
-    FaultPlan,
-    Occurrences,
-    failing,
-    ran,
-    spoiled,
-)
+from dreamgym_kit.dream.faults import Fault, FaultKind, FaultPlan, Occurrences, failing, ran, spoiled
 from dreamgym_kit.errors import (
     BudgetExceeded,
     CallUnanswered,

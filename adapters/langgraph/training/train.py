@@ -164,7 +164,7 @@ def _trained(request: TrainRequest, others: "Others", events: EventSink, stop: S
                     (
                         *collector.warnings,
                         *collector.notes,
-                        *_ignored(trainer),
+                        *(f"{folder}: is no whole checkpoint and was skipped" for folder in trainer.ignored),
                         *impatience(getattr(policy, "impatient", 0)),
                     )
                 )
@@ -282,10 +282,6 @@ def _known_text_ids(trainer: "TrlTrainer") -> list[int]:
     text = trainer.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     ids: list[int] = trainer.tokenizer(text, add_special_tokens=False)["input_ids"]
     return ids
-
-
-def _ignored(trainer: "TrlTrainer") -> list[str]:
-    return [f"{folder}: is no whole checkpoint, and was passed over" for folder in trainer.ignored]
 
 
 def impatience(batches: int) -> list[str]:

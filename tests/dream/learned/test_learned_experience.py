@@ -24,16 +24,7 @@ from dreamgym_kit.dream.learned.vocabulary import (
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.errors import EndpointError, UserError
 from dreamgym_kit.interfaces import Situation
-from dreamgym_kit.types import (
-    Answer,
-    Call,
-    Effect,
-    Environment,
-    Source,
-    ToolSpec,
-    Transition,
-    history_digest,
-)
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, ToolSpec, Transition, history_digest
 
 SEED = 900
 WORLD = Environment("shop", SEED)

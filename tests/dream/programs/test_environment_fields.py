@@ -8,16 +8,7 @@ import pytest
 from dreamgym_kit.dream.programs.dreaming import ProgramEpisode
 from dreamgym_kit.dream.programs.experience import Programs, learn
 from dreamgym_kit.dream.programs.values import SeenStep
-from tests.dream.programs.planted_kiln import (
-    HOTTEST,
-    READS,
-    Kiln,
-    crawl,
-    drawn_calls,
-    recorded,
-    specs,
-    world,
-)
+from tests.dream.programs.planted_kiln import HOTTEST, READS, Kiln, crawl, drawn_calls, recorded, specs, world
 
 SURE = 0.5  # the threshold that runs have
 NEW = range(100, 112)

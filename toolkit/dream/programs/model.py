@@ -10,16 +10,7 @@ from dreamgym_kit.dream.json_values import Path as Place
 from dreamgym_kit.dream.observed import Wrap
 from dreamgym_kit.dream.programs.collections import VIEW, WHOLE, Collections, Fact, RowKey, is_record
 from dreamgym_kit.dream.programs.conditions import Condition
-from dreamgym_kit.dream.programs.effects import (
-    Assign,
-    Delete,
-    Effect,
-    Forget,
-    Insert,
-    Keep,
-    Rewrite,
-    is_view,
-)
+from dreamgym_kit.dream.programs.effects import Assign, Delete, Effect, Forget, Insert, Keep, Rewrite, is_view
 from dreamgym_kit.dream.programs.environment_fields import FIELD
 from dreamgym_kit.dream.programs.everywhere import Everywhere
 from dreamgym_kit.dream.programs.forms import Fields, Get, ListOf, MadeUp, MakeRecord, Program
