@@ -4,12 +4,15 @@ A `UserError` is one that a person can mend; `exit_code` is that of the command 
 one episode and nothing else.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from enum import IntEnum
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+
+_MAX_LISTED = 100
 
 
 class ExitCode(IntEnum):
@@ -58,7 +61,9 @@ class UnknownName(UserError):
         self.known = tuple(known)
         near = get_close_matches(name, self.known, n=1)
         self.near = near[0] if near else None
-        hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(self.known) or 'none'}."
+        short = dict.fromkeys(re.sub(r"\..*", ".*", name) for name in self.known)  # of keys, the sections
+        listed = short if len(self.known) > _MAX_LISTED else self.known
+        hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(listed) or 'none'}."
         super().__init__(f"{source}: {kind} '{name}' is not in {where}; {hint}")
 
 
