@@ -49,15 +49,21 @@ FAST = " and ".join(f"not {mark}" for mark in ELSEWHERE)
 SLOW = "(slow or bench or nightly) and not browser and not ray and not upstream and not vllm"
 LARGE = PLACES["importing_large"]()
 SLOWER = tuple(file for file in PLACES["marked"]("slow", "bench", "nightly") if file not in LARGE)
+# A start of a dream looks at every object of its process: those of all other tests' imports would double it.
+GRAPHS = tuple(file for file in PLACES["below"]("langgraph") if file not in LARGE)
 # A long test that begins last keeps one core idle: these begin first. The others follow by name.
 LONGEST = (
     "tests/docs/test_readme.py",
     "tests/bars/test_t3_kill_and_resume.py",
     "tests/cli/test_train.py",
     "tests/bars/test_x1_every_artefact.py",
+    "tests/bench/test_benches.py",
+    "tests/langgraph/test_inventory.py",
+    "tests/langgraph/test_said_of_functions.py",
 )
 SUITES = {
-    "fast": Suite(FAST, without=LARGE),
+    "fast": Suite(FAST, without=(*LARGE, *GRAPHS)),
+    "graphs": Suite(FAST, files=GRAPHS),
     "slow": Suite(SLOW, files=SLOWER),
     "large": Suite(f"({FAST}) or ({SLOW})", files=LARGE),
     # Each has both cores: a page or a cluster that starts beside a server of vLLM's takes minutes.
