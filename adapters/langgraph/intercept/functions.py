@@ -36,7 +36,7 @@ from dreamgym_kit.adapters.langgraph.intercept.patches import reroute, subclasse
 from dreamgym_kit.adapters.langgraph.intercept.real_calls import GatedCall
 from dreamgym_kit.adapters.langgraph.intercept.tools import answered
 from dreamgym_kit.guard import thread_owners
-from dreamgym_kit.routing.process import find, is_outside
+from dreamgym_kit.routing.process import PROCESS, find, is_outside
 from dreamgym_kit.routing.router import Route
 from dreamgym_kit.routing.session import Session
 from dreamgym_kit.routing.supervision import Flow
@@ -169,6 +169,7 @@ def hook_twins(living: Living | None = None) -> None:
     A module that is imported under two names, or loaded again, has each of its functions twice; a subclass
     has a method of its own under the name of a hooked one. `living`: objects that the caller just collected.
     """
+    _REMADE.clear()
     hooks = list(_HOOKS.values())
     if not hooks:
         return
@@ -281,9 +282,24 @@ def _closure_and_defaults(function: types.FunctionType) -> Iterator[object]:
     yield from (value for _, value in sorted((function.__kwdefaults__ or {}).items()))
 
 
+_REMADE: list[str] = []
+"""Files of hooked functions that were loaded anew, while no session was open."""
+
+
 def met_again(file: str | None) -> None:
-    """A module's code has run: where functions of that file are hooked, those that it made are hooked too."""
+    """A module's code has run: where functions of that file are hooked, those that it made are hooked too.
+
+    At once where a session is open, else before the next one opens: a look at all functions takes long.
+    """
     if file is not None and any(hooked.real.__code__.co_filename == file for hooked in list(_HOOKS.values())):
+        _REMADE.append(file)
+        if PROCESS.sessions:
+            hook_remade()
+
+
+def hook_remade() -> None:
+    """Hook what modules that were loaded anew have made, unless that was done since."""
+    if _REMADE:
         hook_twins()
 
 

@@ -57,7 +57,13 @@ from dreamgym_kit.adapters.langgraph.intercept.foreign_names import (
     check_foreign_names,
     entry,
 )
-from dreamgym_kit.adapters.langgraph.intercept.functions import hook, hook_twins, met_again, unhook_all
+from dreamgym_kit.adapters.langgraph.intercept.functions import (
+    hook,
+    hook_remade,
+    hook_twins,
+    met_again,
+    unhook_all,
+)
 from dreamgym_kit.adapters.langgraph.intercept.memory import guard_memory, no_llm_cache, patch_memory
 from dreamgym_kit.adapters.langgraph.intercept.patches import (
     PatchSet,
@@ -127,6 +133,8 @@ def install() -> None:
     guard_late_imports(patches)
     HEARS_MARKS.append(hook_marked)
     patches.on_undo(lambda: HEARS_MARKS.remove(hook_marked))
+    PROCESS.on_open = hook_remade
+    patches.on_undo(lambda: setattr(PROCESS, "on_open", tuple))
 
 
 def uninstall() -> None:
