@@ -2,8 +2,11 @@
 
 import asyncio
 import functools
+import importlib
 import inspect
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FunctionType
 from typing import Annotated, Any
 
@@ -66,6 +69,19 @@ class Client:
 
 
 alias = api
+
+
+def test_a_function_of_a_module_loaded_again_between_sessions_is_hooked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "made_again.py").write_text("def send(to):\n    raise SystemExit('it ran')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("made_again")
+    monkeypatch.setitem(sys.modules, "made_again", module)  # gone after the test
+    hook(module.send, "send")
+    made_again = importlib.reload(module).send
+    with entered(dream()):
+        assert made_again("x") == DREAMT
 
 
 def facts(function: Any) -> tuple[Any, ...]:
