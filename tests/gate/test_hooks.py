@@ -77,9 +77,9 @@ def test_a_function_of_a_module_loaded_again_between_sessions_is_hooked(
     (tmp_path / "made_again.py").write_text("def send(to):\n    raise SystemExit('it ran')\n")
     monkeypatch.syspath_prepend(tmp_path)
     module = importlib.import_module("made_again")
-    monkeypatch.setitem(sys.modules, "made_again", module)  # gone after the test
     hook(module.send, "send")
     made_again = importlib.reload(module).send
+    del sys.modules["made_again"]
     with entered(dream()):
         assert made_again("x") == DREAMT
 
