@@ -157,6 +157,10 @@ class Check:
         return self.work / "env" / "bin"
 
     @property
+    def environments(self) -> Path:
+        return Path(self.environ["CI_ENVIRONMENTS"])
+
+    @property
     def source(self) -> Path:
         return self.work / "source"
 
@@ -253,7 +257,15 @@ class Check:
         with self.step("limits", "python tests/limits.py"):
             self.run("python", "tests/limits.py")
         with self.step("types", "mypy -p dreamgym_kit"):
-            self.run("mypy", "-p", "dreamgym_kit", cwd=checks)
+            # what it knows of each file by its digest: it reads only what has changed since an earlier run
+            known, earlier = self.work / "mypy", self.environments / "mypy-types"
+            if earlier.is_dir():
+                shutil.copytree(earlier, known)
+            self.run("mypy", "--cache-dir", known, "-p", "dreamgym_kit", cwd=checks)
+            with suppress(OSError):  # a cache that is read-only, or another run's at the same time
+                made = shutil.copytree(known, self.environments / f"mypy-{self.work.name}")
+                shutil.rmtree(earlier, ignore_errors=True)
+                made.rename(earlier)
 
     def pytest(self, name: str, *options: str, limit_s: int) -> tuple[list[Outcome], str]:
         """Run one pytest; its outcomes, and what is wrong beside failed tests."""
