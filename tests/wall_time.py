@@ -43,23 +43,20 @@ class Module:
     tree: ast.Module = field(init=False)
     lines: list[str] = field(init=False)
     reads_clock: bool = field(init=False)
+    functions: list[ast.FunctionDef | ast.AsyncFunctionDef] = field(init=False)
+    imports: list[tuple[str, str]] = field(
+        init=False
+    )  # what comes from other files: (module's last part, name)
     timed: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         text = self.path.read_text("utf-8")
         self.tree, self.lines = ast.parse(text), text.splitlines()
-        self.reads_clock = any(is_clock(node) for node in ast.walk(self.tree))
-
-    def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                yield node
-
-    def imports(self) -> Iterator[tuple[str, str]]:
-        """The names that come from other files: (last part of the module, name)."""
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.ImportFrom) and node.module:
-                yield from ((node.module.rpartition(".")[2], name.name) for name in node.names)
+        nodes = list(ast.walk(self.tree))
+        self.reads_clock = any(map(is_clock, nodes))
+        self.functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+        froms = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
+        self.imports = [(one.module.rpartition(".")[2], name.name) for one in froms for name in one.names]
 
 
 def is_clock(node: ast.AST) -> bool:
@@ -139,12 +136,10 @@ def find_timed(modules: Sequence[Module]) -> None:
     while changed:
         changed = False
         for module in modules:
-            known = {
-                name for stem, name in module.imports() if stem in by_name and name in by_name[stem].timed
-            }
+            known = {name for stem, name in module.imports if stem in by_name and name in by_name[stem].timed}
             if not (module.reads_clock or known):
                 continue
-            for function in module.functions():
+            for function in module.functions:
                 names = timed_names(function, module.timed | known)
                 given = [
                     node.value for node in ast.walk(function) if isinstance(node, ast.Return | ast.Yield)
@@ -234,7 +229,7 @@ def sleeps(tree: ast.AST) -> Iterator[ast.Call]:
 
 def findings(module: Module) -> Iterator[str]:
     found: dict[int, str] = {}
-    for function in module.functions():
+    for function in module.functions:
         names = timed_names(function, module.timed)
         for test, refuted in failing(function):
             for compare in (part for part in ast.walk(test) if isinstance(part, ast.Compare)):
