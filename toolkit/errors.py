@@ -12,8 +12,6 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-_MAX_LISTED = 100
-
 
 class ExitCode(IntEnum):
     """Of every command; after a signal it is 128 and the signal's number."""
@@ -62,7 +60,7 @@ class UnknownName(UserError):
         near = get_close_matches(name, self.known, n=1)
         self.near = near[0] if near else None
         short = dict.fromkeys(re.sub(r"\..*", ".*", name) for name in self.known)  # of keys, the sections
-        listed = short if len(self.known) > _MAX_LISTED else self.known
+        listed = short if len(self.known) > 100 else self.known
         hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(listed) or 'none'}."
         super().__init__(f"{source}: {kind} '{name}' is not in {where}; {hint}")
 
@@ -274,8 +272,6 @@ OLD_NAMES = {
     "errors.SeveralGraphs": "dreamgym_kit.errors.AmbiguousGraph",
     "errors.ShapeRefused": "dreamgym_kit.errors.UnsupportedGraph",
     "errors.TimeIsUp": "dreamgym_kit.errors.EpisodeTimeout",
-    "types.Provenance": "dreamgym_kit.types.Source",
-    "types.World": "dreamgym_kit.types.Environment",
 }
 """Public names of earlier versions, and what each is called now."""
 

@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from dreamgym_kit.canonical import content_id, digest
 from dreamgym_kit.codec import ALWAYS, IF_SET, NEVER, FilledText, Number, Position, Share, on_disk
-from dreamgym_kit.errors import ExitCode, unknown_name
+from dreamgym_kit.errors import ExitCode
 from dreamgym_kit.serialization import JsonValue
 
 SCHEMA_VERSION = 1
@@ -575,9 +574,3 @@ def _without_ids(message: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     if isinstance(calls, (list, tuple)) and calls and all(isinstance(call, Mapping) for call in calls):
         fields["tool_calls"] = [{"name": call.get("name"), "args": call.get("args")} for call in calls]
     return fields
-
-
-if not TYPE_CHECKING:  # a type checker would take every name for one of the module's
-
-    def __getattr__(name: str) -> object:
-        raise unknown_name(__name__, name)

@@ -17,6 +17,7 @@ import logging
 import multiprocessing
 import os
 import pty
+import queue
 import shutil
 import signal
 import socket
@@ -534,6 +535,17 @@ def earlier_child(canary: Canary) -> Generator[None]:
     child = subprocess.Popen(["sh"], stdin=subprocess.PIPE)
     yield
     child.communicate(f"touch {canary.new}\n".encode())
+
+
+@gap
+def earlier_thread(canary: Canary) -> Generator[None]:
+    orders: queue.Queue[str] = queue.Queue()
+    with canary.file.open("a") as file:
+        thread = threading.Thread(target=lambda: file.write(orders.get()))
+        thread.start()
+        yield
+        orders.put("more")
+        thread.join()
 
 
 @gap

@@ -78,16 +78,13 @@ def test_a_summary_is_added_to_what_is_there(recorded: Path, run) -> None:
 @each_row(
     ("typed", "now"),
     [
-        (("ablate", "--learn"), "ablate is now experience ablate."),
         (("buffer", "rules"), "buffer rules is now rules show, rules export or rules draft."),
         (("deploy", "--back"), "deploy --back is now deploy rollback."),
         (("deploy", "models/desk", "--force", "x"), "deploy models/desk is now deploy promote models/desk."),
         (("record", "--crawl"), "--crawl is now the command crawl."),
         (("report", "--runs", "x"), "--runs is now the setting runs, or DREAMGYM_RUNS=VALUE."),
-        (("report", "--limit", "x"), "--limit is gone."),
         (("simulate", "--gate-success=1"), "--gate-success is now --min-pass-rate."),
         (("evaluate", "--gate-success=1"), "--gate-success is now --set gate.min_pass_rate=VALUE."),
-        (("s2r", "--lora", "2"), "--lora is now --set train.lora_rank=VALUE."),
         (("train", "--n", "2", "--seed=3"), "--n is now --group-size. --seed is now --set train.seed=VALUE."),
         (("simulate", "--bf16"), "--bf16 belongs to experience train (--set distill.bf16=true)."),
         (
@@ -95,7 +92,6 @@ def test_a_summary_is_added_to_what_is_there(recorded: Path, run) -> None:
             "--per-second belongs to s2r (--set s2r.rate=VALUE); crawl (--rate).",
         ),
         (("report", "--only", "success"), "--only success is now --only passed."),
-        (("report", "--only=undetermined"), "--only undetermined is now --only inconclusive."),
     ],
 )
 def test_an_old_command_is_code_2_and_names_the_new_one(

@@ -44,8 +44,5 @@ def test_an_old_public_name_or_argument_names_the_new_one() -> None:
             getattr(import_module(module), name)
     with pytest.raises(TypeError, match=r"asimulate\(\): store= is now buffer=, n= is now repeats="):
         dreamgym_kit.simulate("nowhere:graph", [], store=None, n=2)
-
-
-def test_an_old_argument_of_the_pytest_fixture_names_the_new_one() -> None:
     with pytest.raises(TypeError, match=r"answers= is now mocks=, unfinished= is now allow_incomplete="):
         Dream.run(None, None, "hi", answers={}, unfinished=True)  # type: ignore[call-arg, arg-type]

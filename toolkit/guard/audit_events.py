@@ -20,6 +20,8 @@ from types import FrameType
 from typing import Any, TypeAlias
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from dreamgym_kit.guard import thread_owners
+
 __all__ = ["READERS", "AuditedAction", "Setting", "plain_address"]
 
 
@@ -242,6 +244,14 @@ def _run(program: str, line: str = "") -> list[AuditedAction]:
     return [AuditedAction(Setting.COMMANDS, program, f"run {line or program}")]
 
 
+def _hand_work(args: Sequence[Any]) -> Sequence[AuditedAction]:
+    """What an episode gives to a pool, pipe or queue of processes; a pool of threads stays in the episode."""
+    of_threads = getattr(sys.modules.get("multiprocessing.pool"), "ThreadPool", ())
+    if thread_owners.owner() is None or isinstance(args[0], of_threads):
+        return ()
+    return _run("fork", f"work in another process ({type(args[0]).__name__})")
+
+
 def _command_line(argv: Any) -> str:
     words = [argv] if isinstance(argv, str | bytes | os.PathLike) else argv
     line = " ".join(_text(word) for word in words if isinstance(word, str | bytes | os.PathLike))
@@ -350,6 +360,7 @@ READERS: dict[str, Reader] = {
     "dreamgym_kit.exit": lambda _: _run("exit", "end this process (os._exit)"),
     "dreamgym_kit.pidfd": lambda _: _run("kill", "kill (pidfd_send_signal)"),
     "dreamgym_kit.tcl": lambda _: _run("tclsh", "a Tcl interpreter in this process"),
+    "dreamgym_kit.work": _hand_work,
     "dreamgym_kit.send": _send_over,
     "dreamgym_kit.write": _write_over,
     "dreamgym_kit.splice": lambda args: _write_over(args[1:]),

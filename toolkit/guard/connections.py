@@ -95,11 +95,14 @@ def _named(fd: int, number: int) -> OpenConnection | None:
 
 KNOWN_GAPS: dict[str, str] = {
     "open_connection": "A connection that was open before the dream began can still be used by C libraries "
-    "(a database driver), through its descriptor (`multiprocessing.connection`), through a method saved "
+    "(a database driver), through its descriptor, through a method saved "
     "before the dream, or a method of the C socket class, and by code that belongs to no episode; `doctor` "
     "and the run's warnings list those that are open.",
     "open_file": "A file that was opened for writing before the dream began can still be written to.",
-    "earlier_child": "A process that was started before the dream began runs on, and can be sent work.",
+    "earlier_child": "A process that was started before the dream began runs on, and can be sent work "
+    "through its standard input, a file or shared memory; queues and pools of processes refuse it.",
+    "earlier_thread": "A thread that was started before the dream began takes work from a queue, and does "
+    "it over a connection that it has open.",
     "c_function": "A C function that was looked up with ctypes before the dream began can still be called.",
     "cffi": "C extensions, and cffi libraries that were compiled or loaded before, do their own input and "
     "output without telling Python.",

@@ -226,14 +226,20 @@ _OF_POSIX = {
     **dict.fromkeys(("sendfile", "write", "writev"), "dreamgym_kit.write"),
     "splice": "dreamgym_kit.splice",
 }
+_OF_PROCESSES = (
+    ("connection", "Connection._send_bytes"), ("pool", "Pool._check_running"),
+    ("queues", "Queue.put"), ("queues", "SimpleQueue.put"),
+)  # fmt: skip
 UNANNOUNCED = {
     ("_cffi_backend", "load_library"): "ctypes.dlopen",
     ("_testcapi", "run_in_subinterp"): "cpython.PyInterpreterState_New",
     ("_tkinter", "create"): "dreamgym_kit.tcl",
+    ("concurrent.futures.process", "ProcessPoolExecutor.submit"): "dreamgym_kit.work",
+    **{(f"multiprocessing.{module}", name): "dreamgym_kit.work" for module, name in _OF_PROCESSES},
     ("signal", "pidfd_send_signal"): "dreamgym_kit.pidfd",
     **{(module, name): event for module in ("os", "posix") for name, event in _OF_POSIX.items()},
 }
-"""C functions by module and name, and the audit event that their replacements raise."""
+"""Functions and methods by module and name, and the audit event that their replacements raise."""
 
 
 class _Doors:
@@ -271,11 +277,14 @@ class _Doors:
             self._replace(self._posix, "fork_exec", self._announced_fork_exec)
 
     def shut_in(self, module: str) -> None:
-        """Have a module's C functions announced, once it is loaded."""
-        for (holder, name), event in UNANNOUNCED.items():
-            real = getattr(sys.modules.get(holder), name, None) if holder == module else None
+        """Have a module's functions announced, once it is loaded."""
+        for (holder, path), event in UNANNOUNCED.items():
+            kind, _, name = path.rpartition(".")
+            owner = sys.modules.get(holder) if holder == module else None
+            owner = getattr(owner, kind, None) if kind else owner
+            real = getattr(owner, name, None)
             if real is not None and not hasattr(real, "__wrapped__"):
-                self._replace(sys.modules[holder], name, _announced(real, event))
+                self._replace(owner, name, _announced(real, event))
 
     def _replace(self, owner: Any, name: str, announced: Any) -> None:
         self.replaced.append((owner, name, vars(owner).get(name)))

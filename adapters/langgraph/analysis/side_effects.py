@@ -32,32 +32,32 @@ from dreamgym_kit.adapters.langgraph.intercept.functions import of_library, real
 # Modules whose use means that a function acts on the world by itself.
 _ACTING_MODULES = frozenset(
     {
-        "aiobotocore", "aiofiles", "aiohttp", "aiokafka", "aiomysql", "aiosmtplib", "aiosqlite",
-        "asana", "asyncio.streams", "asyncio.subprocess", "asyncpg", "asyncssh", "atlassian",
-        "azure", "boto3", "botocore", "braintree", "cassandra", "celery", "chromadb",
-        "clickhouse_connect", "clickhouse_driver", "confluent_kafka", "curl_cffi", "dbm", "discord",
-        "docker", "dropbox", "duckdb", "elasticsearch", "exchangelib", "fabric", "firebase_admin",
-        "ftplib", "git", "github", "gitlab", "google.cloud", "googleapiclient", "grpc", "gspread",
-        "http.client", "httplib2", "httpx", "httpx2", "hubspot", "hvac", "imaplib", "intercom",
-        "jira", "kafka", "kubernetes", "langgraph_sdk", "ldap3", "minio", "motor", "msgraph",
-        "multiprocessing.connection", "mysql", "nats", "neo4j", "notion_client", "O365",
-        "opensearchpy", "oracledb", "paramiko", "paypalrestsdk", "pexpect", "pika", "pinecone",
-        "plaid", "playwright", "poplib", "praw", "psycopg", "psycopg2", "psycopg_pool", "pycurl",
-        "pymongo", "pymysql", "pyodbc", "pysftp", "qdrant_client", "razorpay", "redis", "requests",
-        "resend", "selenium", "sendgrid", "serial", "shelve", "shopify", "shutil",
+        "aiobotocore", "aiofiles", "aiohttp", "aiokafka", "aiomysql", "aiosmtplib", "aiosqlite", "asana",
+        "asyncio.streams", "asyncio.subprocess", "asyncpg", "asyncssh", "atlassian", "azure", "boto3",
+        "botocore", "braintree", "cassandra", "celery", "chromadb", "clickhouse_connect",
+        "clickhouse_driver", "concurrent.futures.process", "confluent_kafka", "curl_cffi", "dbm", "discord",
+        "distributed", "docker", "dramatiq", "dropbox", "duckdb", "elasticsearch", "exchangelib", "fabric",
+        "firebase_admin", "ftplib", "git", "github", "gitlab", "google.cloud", "googleapiclient", "grpc",
+        "gspread", "http.client", "httplib2", "httpx", "httpx2", "hubspot", "huey", "hvac", "imaplib",
+        "intercom", "jira", "kafka", "kubernetes", "langgraph_sdk", "ldap3", "minio", "mmap", "motor",
+        "msgraph", "multiprocessing.connection", "multiprocessing.managers", "multiprocessing.pool",
+        "multiprocessing.queues", "multiprocessing.shared_memory", "mysql", "nats", "neo4j",
+        "notion_client", "O365", "opensearchpy", "oracledb", "paramiko", "paypalrestsdk", "pexpect", "pika",
+        "pinecone", "plaid", "playwright", "poplib", "praw", "psycopg", "psycopg2", "psycopg_pool",
+        "pycurl", "pymongo", "pymysql", "pyodbc", "pysftp", "qdrant_client", "ray", "razorpay", "redis",
+        "requests", "resend", "rq", "selenium", "sendgrid", "serial", "shelve", "shopify", "shutil",
         "simple_salesforce", "slack_bolt", "slack_sdk", "smbclient", "smtplib", "snowflake",
         "socket", "sqlalchemy", "sqlite3", "sqlmodel", "square", "stripe", "subprocess", "supabase",
-        "telegram", "telethon", "telnetlib", "tornado.httpclient", "trello", "treq", "tweepy",
-        "twilio", "urllib", "urllib3", "weaviate", "websocket", "websockets", "zeep", "zenpy",
-        "zmq",
+        "telegram", "telethon", "telnetlib", "tornado.httpclient", "trello", "treq", "tweepy", "twilio",
+        "urllib", "urllib3", "weaviate", "websocket", "websockets", "zeep", "zenpy", "zmq",
     }
 )  # fmt: skip
 _HARMLESS = frozenset({"urllib.error", "urllib.parse"})  # parts of those that only compute
 _HARMLESS_NAMES = frozenset(
     {
-        "httpx.Headers", "httpx.QueryParams", "httpx.Timeout", "httpx.URL", "shutil.disk_usage",
-        "shutil.get_terminal_size", "shutil.which", "socket.gethostname", "socket.inet_aton",
-        "socket.inet_ntoa", "sqlite3.Row", "subprocess.list2cmdline",
+        "httpx.Headers", "httpx.QueryParams", "httpx.Timeout", "httpx.URL", "multiprocessing.pool.ThreadPool",
+        "shutil.disk_usage", "shutil.get_terminal_size", "shutil.which", "socket.gethostname",
+        "socket.inet_aton", "socket.inet_ntoa", "sqlite3.Row", "subprocess.list2cmdline",
     }
 )  # fmt: skip
 _ACTING_OF_OS = frozenset(
@@ -303,10 +303,11 @@ def acts_by(value: Any) -> str | None:
             return f"os.{name}"
     module = _module_of(value)
     named = isinstance(value, type) or inspect.isroutine(value)  # of others it might run code
-    if named and f"{module}.{value.__name__}" in _HARMLESS_NAMES:
+    if f"{module}.{(value if named else type(value)).__name__}" in _HARMLESS_NAMES:
         return None
     parts = module.split(".")
-    acting_module = next((name for end in (1, 2) if (name := ".".join(parts[:end])) in _ACTING_MODULES), None)
+    packages = (".".join(parts[:end]) for end in (1, 2, 3))
+    acting_module = next((name for name in packages if name in _ACTING_MODULES), None)
     if acting_module is not None or named or isinstance(value, types.ModuleType):
         return acting_module
     if parts[0] in sys.stdlib_module_names and parts[0] != "logging" and _holds_stream(value):
