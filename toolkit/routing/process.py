@@ -43,7 +43,7 @@ class _Process:
         self.sessions: dict[str, Session] = {}
         self.strays = Refusals()
         self.on_stray: Callable[[str], object] = str  # records it at once, also after the run
-        self.on_open: Callable[[], object] = tuple  # called before a session opens
+        self.on_open: list[Callable[[], object]] = []  # called before a session opens
 
     def hold(self, more: int) -> None:
         """Count a dream that begins or ends; strays are kept since the first open one began."""
@@ -130,7 +130,8 @@ def entered(session: Session) -> Iterator[Session]:
         if around.mode is Mode.S2R:
             inside = "a session whose real calls are overseen; none may run past it"
         around.refuse(f"{thread_owners} was begun inside {inside}")
-    PROCESS.on_open()
+    for act in PROCESS.on_open:
+        act()
     with PROCESS.lock:
         PROCESS.sessions[session.id] = session
     if not session.mode.bare:

@@ -133,8 +133,8 @@ def install() -> None:
     guard_late_imports(patches)
     HEARS_MARKS.append(hook_marked)
     patches.on_undo(lambda: HEARS_MARKS.remove(hook_marked))
-    PROCESS.on_open = hook_remade
-    patches.on_undo(lambda: setattr(PROCESS, "on_open", tuple))
+    PROCESS.on_open.append(hook_remade)
+    patches.on_undo(lambda: PROCESS.on_open.remove(hook_remade))
 
 
 def uninstall() -> None:
