@@ -56,7 +56,8 @@ tasks = [dreamgym_kit.Task(id=way, input={"way": way}) for way in WAYS]
 result = dreamgym_kit.simulate(build.compile(name="handing"), tasks)
 for way, hand in WAYS.items():
     hand(f"after-{way}")  # once the dream is over each of them works
-print(json.dumps({one.task: one.reason for one in RunDirectory.open(result.directory).episodes()}))
+reasons = {one.task: one.reason for one in RunDirectory.open(result.directory).episodes()}
+print(json.dumps(reasons), flush=True)
 sys.stdin.read()  # until all have come
 pool.terminate()
 """
@@ -71,7 +72,6 @@ def test_no_earlier_process_gets_work_from_an_episode(tmp_path: Path) -> None:
         ways = {*reasons} - {"threads"}
         wait_until(lambda: len([*tmp_path.glob("after-*")]) == len(ways), "work handed on after the dream")
         process.stdin.close()
-    refused = "refused to run work in another process"
-    assert {way for way, reason in reasons.items() if reason.startswith(refused)} == ways
+    assert {way for way, reason in reasons.items() if "run work in another process" in reason} == ways
     assert len(ways) == 5
     assert not [way for way in ways if (tmp_path / way).exists()]
