@@ -44,9 +44,7 @@ class Module:
     lines: list[str] = field(init=False)
     reads_clock: bool = field(init=False)
     functions: list[ast.FunctionDef | ast.AsyncFunctionDef] = field(init=False)
-    imports: list[tuple[str, str]] = field(
-        init=False
-    )  # what comes from other files: (module's last part, name)
+    imports: list[tuple[str, str]] = field(init=False)  # from other files: (module's last part, name)
     timed: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:

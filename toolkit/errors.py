@@ -277,7 +277,7 @@ OLD_NAMES = {
 
 
 def unknown_name(module: str, name: str) -> Exception:
-    """The error for a name that a module lacks; it names the new one of an earlier version's."""
+    """Return the error for a name that a module lacks; it gives the new name of an old one."""
     old = f"{module}.{name}"
     if (key := old.removeprefix("dreamgym_kit.")) in OLD_NAMES:
         return ImportError(f"{old} is now {OLD_NAMES[key]}")  # `from` hides an AttributeError

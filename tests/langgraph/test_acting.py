@@ -7,6 +7,7 @@ import socket
 import urllib.parse
 import urllib.request
 from dataclasses import dataclass
+from multiprocessing.pool import Pool, ThreadPool
 from typing import Annotated, Any, TypedDict
 from urllib.parse import quote
 
@@ -51,12 +52,14 @@ def hands_on(state: Any) -> Any:
     return gets(state)
 
 
-@each_row("function", [quotes, imports_to_quote, catches, hands_on])
+@each_row("function", [quotes, imports_to_quote, catches, hands_on, lambda _: ThreadPool(1).map(len, _)])
 def test_what_only_computes_or_catches_does_not_act(function: Any) -> None:
     assert read(function).acts is None
 
 
-@each_row(("function", "module"), [(opens, "urllib"), (gets, "httpx")])
+@each_row(
+    ("function", "module"), [(opens, "urllib"), (gets, "httpx"), (lambda _: Pool(1), "multiprocessing.pool")]
+)
 def test_what_names_a_client_acts(function: Any, module: str) -> None:
     assert read(function).acts == module
 

@@ -69,9 +69,8 @@ def test_no_earlier_process_gets_work_from_an_episode(tmp_path: Path) -> None:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(asked, cwd=tmp_path, **pipes) as process:
         reasons = json.loads(process.stdout.readline())
-        ways = {*reasons} - {"threads"}
+        ways = {"executor", "pipe", "pool", "queue", "simple"}
         wait_until(lambda: len([*tmp_path.glob("after-*")]) == len(ways), "work handed on after the dream")
         process.stdin.close()
     assert {way for way, reason in reasons.items() if "run work in another process" in reason} == ways
-    assert len(ways) == 5
     assert not [way for way in ways if (tmp_path / way).exists()]
