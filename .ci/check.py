@@ -50,7 +50,11 @@ SLOW = "(slow or bench or nightly) and not browser and not ray and not upstream 
 LARGE = PLACES["importing_large"]()
 SLOWER = tuple(file for file in PLACES["marked"]("slow", "bench", "nightly") if file not in LARGE)
 # A start of a dream looks at every object of its process: those of all other tests' imports would double it.
-GRAPHS = tuple(file for file in PLACES["below"]("langgraph") if file not in LARGE)
+GRAPHS = tuple(
+    file
+    for path in sorted((CHECKOUT / "tests" / "langgraph").glob("test_*.py"))
+    if (file := str(path.relative_to(CHECKOUT))) not in LARGE
+)
 # A long test that begins last keeps one core idle: these begin first. The others follow by name.
 LONGEST = (
     "tests/docs/test_readme.py",

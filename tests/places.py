@@ -23,11 +23,6 @@ def importing_large() -> tuple[str, ...]:
     return _files(IMPORTS_LARGE)
 
 
-def below(folder: str) -> tuple[str, ...]:
-    """The files in a folder of tests."""
-    return tuple(file for file in _files(re.compile("")) if file.startswith(f"tests/{folder}/"))
-
-
 def _files(pattern: re.Pattern[str]) -> tuple[str, ...]:
     files = sorted((CHECKOUT / "tests").rglob("test_*.py"))
     return tuple(str(file.relative_to(CHECKOUT)) for file in files if pattern.search(file.read_text("utf-8")))

@@ -3,6 +3,7 @@
 import re
 from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 from typer.main import get_command
@@ -42,6 +43,7 @@ def test_an_old_public_name_or_argument_names_the_new_one() -> None:
         module, _, name = f"dreamgym_kit.{old}".rpartition(".")
         with pytest.raises(ImportError, match=re.escape(f"dreamgym_kit.{old} is now {now}")):
             getattr(import_module(module), name)
+        assert resolve_name(now)
     with pytest.raises(TypeError, match=r"asimulate\(\): store= is now buffer=, n= is now repeats="):
         dreamgym_kit.simulate("nowhere:graph", [], store=None, n=2)
     with pytest.raises(TypeError, match=r"answers= is now mocks=, unfinished= is now allow_incomplete="):

@@ -356,6 +356,8 @@ def test_all_that_is_wrong_in_a_file_or_laid_over_it_is_named_at_once(tmp_path: 
         "--set simulate.n is now --set simulate.repeats.",
         "--set gate.max_errors: gate.max_errors wants a number, found the text 'a'.",
     ]
+    with pytest.raises(UserError, match=r"known: alarms\.\*, budget\.\*, buffer, "):  # not each of 190 keys
+        load_settings(tmp_path, environ={}, assignments=["foo.bar=1"])
 
 
 def test_new_names_leave_all_else_of_a_file_as_it_is() -> None:
