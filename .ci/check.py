@@ -113,14 +113,38 @@ def stop(number: int, _: object) -> None:
 
 def end(process: "subprocess.Popen[str] | subprocess.Popen[bytes]") -> None:
     """End a process that leads a session of its own, and what it left there."""
-    if process.poll() is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C at a terminal does
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(LAST_WORDS_S)
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    try:
+        if process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C at a terminal does
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(LAST_WORDS_S)
+    finally:  # also where somebody who has had enough sends a second signal
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def left_by(mark: str) -> list[str]:
+    """End what has this variable and outlives its tests in a session of its own; the command lines."""
+    ends = time.monotonic() + LAST_WORDS_S
+    while (found := having(mark)) and time.monotonic() < ends:
+        time.sleep(0.1)
+    for number in found:
+        with suppress(OSError):
+            os.kill(number, signal.SIGKILL)
+    return list(found.values())
+
+
+def having(mark: str) -> dict[int, str]:
+    """The processes that have this variable, each with its command line."""
+    found: dict[int, str] = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended, or is another user's
+            if mark.encode() in (place / "environ").read_bytes().split(b"\0"):
+                line = (place / "cmdline").read_bytes().replace(b"\0", b" ")
+                found[int(place.name)] = line.decode("utf-8", "replace").strip()[:150]
+    return found
 
 
 @dataclass
@@ -263,13 +287,15 @@ class Check:
         with self.step("types", "mypy -p dreamgym_kit"):
             # what it knows of each file by its digest: it reads only what has changed since an earlier run
             known, earlier = self.work / "mypy", self.environments / "mypy-types"
-            if earlier.is_dir():
+            with suppress(OSError):  # there is none yet, or another run replaces it: then less is known
                 shutil.copytree(earlier, known)
             self.run("mypy", "--cache-dir", known, "-p", "dreamgym_kit", cwd=checks)
+            made = self.environments / f"mypy-{self.work.name}"
             with suppress(OSError):  # a cache that is read-only, or another run's at the same time
-                made = shutil.copytree(known, self.environments / f"mypy-{self.work.name}")
+                shutil.copytree(known, made)
                 shutil.rmtree(earlier, ignore_errors=True)
                 made.rename(earlier)
+            shutil.rmtree(made, ignore_errors=True)
 
     def pytest(self, name: str, *options: str, limit_s: int) -> tuple[list[Outcome], str]:
         """Run one pytest; its outcomes, and what is wrong beside failed tests."""
@@ -280,15 +306,14 @@ class Check:
             "-p",
             "no:cacheprovider",
             "--continue-on-collection-errors",
-            "--outcomes",
-            str(written),
+            f"--outcomes={written}",  # one word, or a replaced worker looks for tests there
         )
         # other tests start commands, which would take these names for settings
         environ = {
             one: value
             for one, value in self.environ.items()
             if name == "vllm" or not one.startswith("DREAMGYM_VLLM")
-        }
+        } | {"CI_TESTS": str(written)}
         process = subprocess.Popen(
             [self.bin / "pytest", *flags, *options],
             cwd=self.source,
@@ -302,12 +327,15 @@ class Check:
             print(f"not over after {limit_s // 60} minutes: ended", flush=True)
         finally:
             end(process)
+        left = left_by(f"CI_TESTS={written}")
         outcomes, whole = read_outcomes(written, name)
         failed = any(one.outcome == "failed" for one in outcomes)
         if code is None:
             return outcomes, f"pytest was not over after {limit_s // 60} minutes"
         if code not in (0, 1, 5) or not whole or (code == 1 and not failed):  # 5: no test has this mark
             return outcomes, f"pytest ended with code {code} before all was run or written down; see above"
+        if left and not failed:  # a failed test may have left them
+            return outcomes, f"{len(left)} processes outlived the tests that started them, such as {left[0]}"
         return outcomes, ""
 
     def suite(self, name: str, *tests: str, nightly: bool) -> None:
@@ -424,7 +452,7 @@ def read_outcomes(written: Path, suite: str) -> tuple[list[Outcome], bool]:
         except ValueError:  # torn
             continue
         if "exit" in part:
-            whole = True
+            whole = not part["left"]  # some were, if too many of pytest's processes died
             continue
         if part["when"] in ("teardown", "collect"):
             over.add(part["test"])

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
+from urllib.parse import quote
 
 from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import near, pasted, say, tell
@@ -155,8 +156,6 @@ def write_page(directory: Path, target: Path) -> str:
     Raises:
         RunDirectoryError: it cannot be written there; what stood there still does.
     """
-    from urllib.parse import quote
-
     from dreamgym_kit.report.page.writing import document, page_of
     from dreamgym_kit.rollout.atomic_files import write_atomically
     from dreamgym_kit.rollout.rundir import TRAINING, RunDirectory

@@ -2,7 +2,7 @@
 
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,8 +18,6 @@ from dreamgym_kit.report.percent import format_count, format_some
 from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from dreamgym_kit.adapters.traces.importing import TraceReport
     from dreamgym_kit.adapters.traces.seen import Effects
     from dreamgym_kit.replay.transfer import MigrationReport

@@ -3,10 +3,12 @@
 `rules draft` has the endpoint's model describe tools; of a draft is kept what no recording contradicts.
 """
 
+import inspect
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 from dreamgym_kit.cli import options
@@ -295,8 +297,6 @@ async def _drafted(
     with_source: bool,
 ) -> _Drafts:
     """Have the model draft each wanted tool as long as the budget lasts; keep what nothing contradicts."""
-    from datetime import UTC, datetime
-
     from dreamgym_kit.adapters.langgraph.run.experiences import sampling_of
     from dreamgym_kit.dream.drafting import contradicted, draft, without
     from dreamgym_kit.dream.programs.experience import learn
@@ -353,8 +353,6 @@ def _shapes(episodes: "Sequence[RecordedEpisode]") -> dict[str, object]:
 
 def _source(tool: str) -> str | None:
     """The source of a tool's own function, where Python has it."""
-    import inspect
-
     from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS
 
     for candidate in HOLDINGS.tools():

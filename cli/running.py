@@ -1,8 +1,10 @@
 """Carries out a run: progress, signals, the exit code at its end, and what to type next."""
 
+import ast
 import os
 import shlex
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,8 +19,6 @@ from dreamgym_kit.report.percent import format_count
 from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
-    import ast
-
     from dreamgym_kit.adapters.langgraph.analysis.inspection import GraphInspection
     from dreamgym_kit.adapters.langgraph.run.request import RunRequest
     from dreamgym_kit.adapters.langgraph.run.run import RunResult
@@ -146,8 +146,6 @@ def end(code: int, *, dreamt: bool) -> NoReturn:
 
 def let_go(code: int) -> None:
     """End the process where a thread that the agent's module started would keep it for ever."""
-    import threading
-
     threads = (thread for thread in threading.enumerate() if thread is not threading.main_thread())
     if any(not thread.daemon for thread in threads):
         from dreamgym_kit.rollout.stop import leave
@@ -325,8 +323,6 @@ def graphs_here(folder: Path) -> list[str]:
 
 def _graphs_in(file: Path) -> list[str]:
     """Names that a module gives to what makes a graph."""
-    import ast
-
     try:
         parsed = ast.parse(file.read_bytes() if file.stat().st_size <= _MAX_BYTES else b"")
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):

@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 from urllib.parse import urlsplit
@@ -48,8 +49,6 @@ def command(
     It writes only runs, buffer and what [guard] allows, and reaches only the hosts that settings name. What
     the kernel stops is told on stderr.
     """
-    from dataclasses import replace
-
     from dreamgym_kit.sandbox.confining import NONE, enter
 
     settings = options.Given(assigned=assigned or ()).settings()
@@ -86,8 +85,6 @@ def confine(settings: "Settings", *, targets: Sequence[str] = (), resume: Path |
     Raises:
         UserError: the sandbox that settings require cannot be had.
     """
-    from dataclasses import replace
-
     from dreamgym_kit.sandbox.confining import enter
 
     wanted, where = settings.guard.sandbox, settings.where("guard", "sandbox")
@@ -144,8 +141,6 @@ def plan_of(settings: "Settings", targets: Sequence[str] = ()) -> "Plan":
 
 def _addresses(settings: "Settings", targets: Iterable[str]) -> list[str]:
     """Every URL that settings, outputs or OpenTelemetry's variables name."""
-    from dataclasses import fields, is_dataclass
-
     addresses = [target for target in targets if "://" in target]
     addresses += [os.environ[name] for name in _OTLP if os.environ.get(name)]
     for section in (getattr(settings, field.name) for field in fields(settings)):

@@ -1,6 +1,7 @@
 """`dreamgym-kit train`: the agent's own model learns in the dream; held-out tasks say what it learned."""
 
 import shlex
+import signal
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,8 +83,6 @@ def command(
 
 def _lend_a_hand() -> None:
     """Of several processes, not the first: learn with it, say nothing, and leave signals to it."""
-    import signal
-
     from dreamgym_kit.adapters.models.folders import require_extra
     from dreamgym_kit.adapters.trainers.ranks import FirstStopped, run_rank
     from dreamgym_kit.rollout.stop import SIGNALS

@@ -19,6 +19,7 @@ from typing import Any
 
 from dreamgym_kit.adapters.langgraph.deploy import deploy
 from dreamgym_kit.adapters.langgraph.run.evaluation import evaluation_between
+from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.deployment.model_registry import ModelRegistry, Pointing, RegistryAction, RegistryEvent
 from dreamgym_kit.errors import NotSerializable, UserError
@@ -110,8 +111,6 @@ class WholeWay:
         self._phase_lines.append(line)
 
     def _record(self) -> Facts:
-        from dreamgym_kit.adapters.stores.sqlite import SqliteStore
-
         before = times_opened()
         with closing(SqliteStore(self.out / RECORDINGS)) as store:
             steps.record_work(self.recorded, self.settings, store, self.plan, self._say)
@@ -149,8 +148,6 @@ class WholeWay:
         return {}
 
     def _dream(self, start: Path) -> Facts:
-        from dreamgym_kit.adapters.stores.sqlite import SqliteStore
-
         settings = self.settings.with_overrides({"curriculum.enabled": self.plan.curriculum})
         with closing(SqliteStore(self.out / RECORDINGS, read_only=True)) as store:
             learned = steps.learn(start, self.learned_from, settings, store, self.out, self._say)

@@ -37,8 +37,18 @@ class Outcomes:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._collected: set[str] = set()
+        self._seen: set[str] = set()
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self._collected.update(item.nodeid for item in session.items)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
+        self._collected.update(ids)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seen.add(report.nodeid)
         self._write(report, report.when, report.duration)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
@@ -46,25 +56,15 @@ class Outcomes:
             self._write(report, "collect", 0.0)
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        self._append({"exit": int(exitstatus)})
+        self._append({"exit": int(exitstatus), "left": len(self._collected - self._seen)})
 
-    def _write(
-        self, report: pytest.TestReport | pytest.CollectReport, when: str | None, seconds: float
-    ) -> None:
+    def _write(self, report: pytest.TestReport | pytest.CollectReport, when: str, seconds: float) -> None:
         crash = getattr(report.longrepr, "reprcrash", None)
         text = "" if report.passed else str(crash.message if crash else report.longrepr).strip()
         if report.failed and not crash:  # not collected: what was raised stands below its frames
             text = next((line[1:].strip() for line in text.splitlines() if line.startswith("E ")), text)
-        first = text.partition("\n")[0][:300]
-        self._append(
-            {
-                "test": report.nodeid,
-                "when": when,
-                "outcome": report.outcome,
-                "seconds": seconds,
-                "error": first,
-            }
-        )
+        line = {"test": report.nodeid, "when": when, "outcome": report.outcome, "seconds": seconds}
+        self._append(line | {"error": text.partition("\n")[0][:300]})
 
     def _append(self, line: dict[str, object]) -> None:
         with self._path.open("a", encoding="utf-8") as file:

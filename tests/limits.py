@@ -21,16 +21,16 @@ CEILINGS = {
     # views (230), drafted programs and OpenAPI documents (640), proofs of look-ups (220), kept mining and
     # next steps (330), failed writes (150)
     "lines": (91_500, "The dream speaks, Day one; House II ends at 66,000"),
-    "files": (378, "The dream speaks; House II ends at 380"),
+    "files": (369, "The dream speaks; House II ends at 380"),
     "setting_declarations": (0, "none"),
-    "single_importer_modules": (45, "House II ends at 45"),
+    "single_importer_modules": (43, "House II ends at 45"),
     "circles": (0, "none"),
     "longest_function": (90, "none"),
     "shared_class_names": (0, "none"),
     "mechanisms": (1, "none"),
     "docs_words": (27_200, "Day one, 900"),
-    "tests": (2_850, "none; House III ends at 2,600"),
-    "test_lines": (87_100, "The dream speaks, Day one; House III ends at 37,000"),
+    "tests": (2_810, "none; House III ends at 2,600"),
+    "test_lines": (87_050, "The dream speaks, Day one; House III ends at 37,000"),
 }
 # What marks an implementation of each job, and where another one is meant to be. `mechanisms` is the largest
 # number of modules that one mark is found in.

@@ -22,6 +22,8 @@ FOUND = {
     "a short timeout": "    subprocess.run(['x'], timeout=10)\n",
     "a short block": "    with asyncio.timeout(3):\n        pass\n",
     "a sleep": "    time.sleep(0.5)\n",
+    "no more": "    took = time.monotonic()\n    assert not took > 3\n",
+    "a deadline": "    until = time.monotonic() + 3\n",
 }
 PASSES = {
     "a lower bound": "    began = time.monotonic()\n    assert time.monotonic() - began >= 0.25\n",

@@ -18,14 +18,9 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
 CLOCKS = {"monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time", "thread_time"}
-WAITS = {
-    "join": 0,
-    "wait": 0,
-    "wait_for": 1,
-    "result": 0,
-    "timeout": 0,
-}  # where the limit stands among the args
-LIMITS = ("timeout", "within_s")
+# where the limit stands
+WAITS = {"join": 0, "wait": 0, "wait_for": 1, "result": 0, "timeout": 0, "settimeout": 0, "wait_until": 2}
+LIMITS = ("timeout", "timeout_s", "patience_s", "within_s")
 LEAST_WAIT_S, MARGIN = 30, 10
 PAUSE_S = 60  # a sleep of a minute or more stands for what never ends
 TIME_UNIT = re.compile(
@@ -180,7 +175,7 @@ def failing(function: ast.AST) -> Iterator[tuple[ast.AST, bool]]:
     """What decides whether a test fails: asserts, and an `if` that raises (True: it fails where it holds)."""
     for node in ast.walk(function):
         if isinstance(node, ast.Assert):
-            yield node.test, False
+            yield node.test, isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not)
         elif isinstance(node, ast.If) and not polls(node.test):
             ends = [part for line in node.body for part in ast.walk(line)]
             fails = any(isinstance(part, ast.Attribute) and part.attr == "fail" for part in ends)
@@ -201,7 +196,9 @@ def number(node: ast.AST | None, low: float, high: float) -> bool:
 
 
 def waits(node: ast.AST) -> bool:
-    """Whether it is a call that gives up soon."""
+    """Whether it is a call that gives up soon, or `time.monotonic() + 3`."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and is_clock(node.left):
+        return number(node.right, 0, LEAST_WAIT_S)
     if not isinstance(node, ast.Call):
         return False
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
@@ -212,15 +209,11 @@ def waits(node: ast.AST) -> bool:
 
 
 def sleeps(tree: ast.AST) -> Iterator[ast.Call]:
-    """The sleeps that stand in no loop: what should have happened meanwhile may not have."""
-    polled = {
-        id(part)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.While | ast.For | ast.AsyncFor)
-        for part in ast.walk(node)
-    }
+    """The sleeps that stand in no `while`: what should have happened meanwhile may not have."""
+    polled = {id(part) for node in ast.walk(tree) if isinstance(node, ast.While) for part in ast.walk(node)}
     for node in ast.walk(tree):
-        is_sleep = isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "sleep" and node.args
+        called = getattr(node, "func", None)
+        is_sleep = getattr(called, "attr", getattr(called, "id", "")) == "sleep" and node.args
         if is_sleep and id(node) not in polled and number(node.args[0], 0, PAUSE_S):
             yield node
 

@@ -100,6 +100,7 @@ def become(asked: dict[str, Any]) -> None:
         os.dup2(os.open(file, flags if descriptor else os.O_RDONLY), descriptor)
     sys.argv = [asked["program"] or "dreamgym-kit", *asked["arguments"]]
     if asked["program"]:
+        sys.path[0] = str(Path(asked["program"]).parent)
         runpy.run_path(asked["program"], run_name="__main__")
     importlib.import_module("dreamgym_kit.cli.main").main()
     raise SystemExit(0)

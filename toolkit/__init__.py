@@ -25,28 +25,17 @@ if TYPE_CHECKING:
     from dreamgym_kit.types import Task as Task
     from dreamgym_kit.types import Verdict as Verdict
 
-_PUBLIC = {
-    "Answer": "dreamgym_kit.types",
-    "Effect": "dreamgym_kit.types",
-    "Episode": "dreamgym_kit.types",
-    "Task": "dreamgym_kit.types",
-    "Verdict": "dreamgym_kit.types",
-    "Environment": "dreamgym_kit.types",
-    "aevaluate": "dreamgym_kit.adapters.langgraph.run.evaluation",
-    "arecord": "dreamgym_kit.adapters.langgraph.run.api",
-    "asimulate": "dreamgym_kit.adapters.langgraph.run.api",
-    "deploy": "dreamgym_kit.adapters.langgraph.deploy",
-    "deployed": "dreamgym_kit.adapters.langgraph.deploy",
-    "dreaming": "dreamgym_kit.adapters.langgraph.run.api",
-    "effect": "dreamgym_kit.routing.effects",
-    "evaluate": "dreamgym_kit.adapters.langgraph.run.evaluation",
-    "record": "dreamgym_kit.adapters.langgraph.run.api",
-    "recording": "dreamgym_kit.adapters.langgraph.run.api",
-    "s2r": "dreamgym_kit.adapters.langgraph.s2r.s2r_run",
-    "simulate": "dreamgym_kit.adapters.langgraph.run.api",
-    "supervised": "dreamgym_kit.adapters.langgraph.s2r.supervisor",
-    "train": "dreamgym_kit.adapters.langgraph.training.train",
+_MODULES = {
+    "adapters.langgraph.deploy": "deploy deployed",
+    "adapters.langgraph.run.api": "arecord asimulate dreaming record recording simulate",
+    "adapters.langgraph.run.evaluation": "aevaluate evaluate",
+    "adapters.langgraph.s2r.s2r_run": "s2r",
+    "adapters.langgraph.s2r.supervisor": "supervised",
+    "adapters.langgraph.training.train": "train",
+    "routing.effects": "effect",
+    "types": "Answer Effect Environment Episode Task Verdict",
 }
+_PUBLIC = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names.split()}
 __all__ = sorted(_PUBLIC)
 
 

@@ -562,13 +562,14 @@ class Episode:
                     ]
                     for step in self.transitions
                 ],
-                [_without_ids(message) for message in self.messages],
+                [without_ids(message) for message in self.messages],
                 [[finding.kind, finding.text, list(finding.steps)] for finding in self.findings],
             ]
         )
 
 
-def _without_ids(message: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def without_ids(message: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return a message's record without the ids that a model or the framework draws."""
     fields = {key: value for key, value in message.items() if key not in ("id", "tool_call_id")}
     calls = message.get("tool_calls")
     if isinstance(calls, (list, tuple)) and calls and all(isinstance(call, Mapping) for call in calls):

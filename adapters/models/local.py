@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.chat import ChatReply, ChatRequest, SampledTokens, ToolRequest
+from dreamgym_kit.deployment.model_files import ModelFiles, check_replaces, read_files
 from dreamgym_kit.errors import EndpointError, MissingExtra, NotSerializable, UserError
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from dreamgym_kit.adapters.models.local_engine import Engine
     from dreamgym_kit.adapters.models.local_grammar import Grammars
     from dreamgym_kit.adapters.models.local_prompts import Prompts
-    from dreamgym_kit.deployment.model_files import ModelFiles
 
 _CACHE_BYTES = 512 * 2**20
 _OPENS, _CLOSES = "<tool_call>", "</tool_call>"
@@ -38,7 +38,7 @@ class LocalPolicy:
 
     def __init__(
         self,
-        files: "ModelFiles",
+        files: ModelFiles,
         engine: "Engine",
         prompts: "Prompts",
         grammars: "Grammars",
@@ -92,7 +92,6 @@ class LocalPolicy:
     async def load(self, weights: Path, version: str) -> None:
         """See `PolicyServer.load`."""
         from dreamgym_kit.adapters.models.local_network import load_network
-        from dreamgym_kit.deployment.model_files import check_replaces, read_files
 
         files = await asyncio.to_thread(read_files, weights)
         served, engine = self._files, self._engine
@@ -200,8 +199,6 @@ def open_local(
         MissingExtra: torch or transformers are not installed.
         UserError: the directory is not a model that can be served; says which file, and what to do.
     """
-    from dreamgym_kit.deployment.model_files import read_files
-
     try:
         from dreamgym_kit.adapters.models.folders import load_served_tokenizer
         from dreamgym_kit.adapters.models.kv_cache import PrefixCache

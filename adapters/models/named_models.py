@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dreamgym_kit.adapters.models.addresses import read_address, read_key
 from dreamgym_kit.chat import ChatMessage, ChatReply, ChatRequest
-from dreamgym_kit.deployment.model_files import model_digest
+from dreamgym_kit.deployment.model_files import digest_of_folder, model_digest
 from dreamgym_kit.errors import EndpointError, UserError
 from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import ChatEndpoint
@@ -129,8 +129,6 @@ def gate_of_settings(settings: Settings) -> Gate | None:
     path = settings.resolve(named) if named is not None else folder / FILE if folder is not None else None
     if path is None or (named is None and not path.exists()):
         return None
-    from dreamgym_kit.deployment.model_files import digest_of_folder
-
     return read_gate(path, weights=None if folder is None else digest_of_folder(folder))
 
 

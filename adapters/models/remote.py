@@ -13,7 +13,6 @@ from typing import Any
 
 from dreamgym_kit.adapters.models.addresses import read_address, read_key
 from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
-from dreamgym_kit.adapters.models.vllm.canary import Serving
 from dreamgym_kit.adapters.models.vllm.replica import (
     COMPLETIONS,
     PROCESSED,
@@ -24,7 +23,7 @@ from dreamgym_kit.adapters.models.vllm.replica import (
     read_scores,
     scores_body,
 )
-from dreamgym_kit.adapters.models.vllm.weights import ServedWeights
+from dreamgym_kit.adapters.models.vllm.weights import ServedWeights, Serving
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.errors import EndpointError, UserError
 from dreamgym_kit.guard.connections import of_the_kit

@@ -26,7 +26,7 @@ from dreamgym_kit.replay.masking import Masker
 from dreamgym_kit.report.episode import changes, format_nearest, shown, shown_call
 from dreamgym_kit.report.sanitize import clean
 from dreamgym_kit.serialization import JsonValue, to_json
-from dreamgym_kit.types import Answer, Call, Environment, Source, Transition
+from dreamgym_kit.types import Answer, Call, Source, Transition
 
 
 class CassetteExperience:
@@ -49,7 +49,9 @@ class CassetteExperience:
         self.misses: list[str] = []
         self.mistakes: list[str] = []  # errors in the test's mocks
         self._mocks, self._recorded = mocks, recorded
-        cassette = RecordedExperience(self._of_world)
+        cassette = RecordedExperience(  # a cassette has one tenant
+            lambda environment, _: [entry for entry in recorded if entry.environment == environment]
+        )
         self._recordings = cassette if further is None else FallbackChain(cassette, further)
 
     async def answer(self, call: Call, situation: Situation) -> Answer:
@@ -71,9 +73,6 @@ class CassetteExperience:
             f"mocks: the function for '{clean(call.tool)}' does not take {called}: {clean(why)}"
         )
         return Answer(source=Source.UNANSWERED, confidence=0.0, why=self.mistakes[-1])
-
-    def _of_world(self, environment: Environment, tenant: str) -> list[Transition]:  # noqa: ARG002  a cassette has one
-        return [entry for entry in self._recorded if entry.environment == environment]
 
 
 def _cannot_take(mock: Any, args: Mapping[str, Any]) -> str | None:

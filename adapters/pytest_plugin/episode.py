@@ -16,7 +16,7 @@ from dreamgym_kit.report.episode import shown, shown_call
 from dreamgym_kit.report.sanitize import clean
 from dreamgym_kit.rollout.journal import episode_to_record
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Effect, Episode, Finding, Source, ToolSpec, Transition, Verdict
+from dreamgym_kit.types import Effect, Episode, Finding, Source, ToolSpec, Transition, Verdict, without_ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,14 +315,5 @@ def _steady(record: JsonValue) -> dict[str, JsonValue]:
         | {"call": {name: value for name, value in transition["call"].items() if name != "call_id"}}
         for transition in record["transitions"]
     ]
-    steady["messages"] = [_without_ids(message) for message in record["messages"]]
+    steady["messages"] = [without_ids(message) for message in record["messages"]]
     return steady
-
-
-def _without_ids(message: JsonValue) -> dict[str, JsonValue]:
-    fields = {name: value for name, value in message.items() if name not in ("id", "tool_call_id")}
-    if fields.get("tool_calls"):
-        fields["tool_calls"] = [
-            {"name": tool_call["name"], "args": tool_call["args"]} for tool_call in fields["tool_calls"]
-        ]
-    return fields

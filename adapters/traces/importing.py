@@ -38,7 +38,7 @@ from dreamgym_kit.errors import NotSerializable, StoreError, UserError
 from dreamgym_kit.interfaces import TransitionStore
 from dreamgym_kit.replay.redaction import RedactionRules, Redactor, redact_episode
 from dreamgym_kit.replay.trace_formats import Format
-from dreamgym_kit.replay.transfer import TransitionLine, UnreadableLine, read_lines
+from dreamgym_kit.replay.transfer import UTF16, TransitionLine, UnreadableLine, bounded_lines, read_lines
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Transition
 
@@ -54,7 +54,6 @@ RECORD_LISTS = frozenset(
 )
 _LINES = frozenset({".jsonl", ".ndjson"})
 _NOT_SPACE = re.compile(rb"\S")
-_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # Possessive: a million escapes must not cause a million backtracking states. An open string ends the text.
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\Z)|[\[\]{},:]', re.DOTALL)
 
@@ -75,10 +74,13 @@ def read_records(path: Path) -> Iterator[TraceRecord | UnreadableLine]:
 
 def _records(stream: BinaryIO, *, lines: bool) -> Iterator[TraceRecord | UnreadableLine]:
     first = _first_line(stream)
-    if first.startswith(_UTF16):
-        yield UnreadableLine(1, "UTF-16 text; save the file as UTF-8")
-    elif lines or _balanced(first):
-        yield from _lines(stream)
+    if lines or first.startswith(UTF16) or _balanced(first):
+        for item in bounded_lines(stream):
+            if isinstance(item, UnreadableLine):
+                yield item
+            else:
+                number, line = item
+                yield from _Splitter(line, number).run()
     else:
         data = stream.read(MAX_DOCUMENT_BYTES + 1).removeprefix(codecs.BOM_UTF8)
         if len(data) > MAX_DOCUMENT_BYTES:
@@ -105,20 +107,6 @@ def _balanced(line: bytes) -> bool:
     for token in _TOKEN.finditer(line):
         depth += (token[0] in (b"[", b"{")) - (token[0] in (b"]", b"}"))
     return depth == 0
-
-
-def _lines(stream: BinaryIO) -> Iterator[TraceRecord | UnreadableLine]:
-    number = 0
-    while raw := stream.readline(MAX_BYTES + 1):
-        number += 1
-        if number == 1:
-            raw = raw.removeprefix(codecs.BOM_UTF8)
-        if len(raw) > MAX_BYTES:
-            while (part := stream.readline(2**20)) and not part.endswith(b"\n"):
-                pass
-            yield UnreadableLine(number, f"longer than {MAX_BYTES} bytes")
-        elif line := raw.strip():
-            yield from _Splitter(line, number).run()
 
 
 class _Torn(Exception):
@@ -247,12 +235,8 @@ _MAX_LOOK = 200  # records examined to detect a file's format
 NOWHERE = Belonging()
 
 
-def _is_own(value: Mapping[str, JsonValue]) -> bool:
-    return {"call", "answer", "effect"} <= value.keys()
-
-
 _FORMATS: Mapping[Format, Callable[[Mapping[str, JsonValue]], bool]] = {
-    Format.TRANSITIONS: _is_own,
+    Format.TRANSITIONS: lambda value: {"call", "answer", "effect"} <= value.keys(),
     Format.LANGSMITH: is_run,
     Format.LANGFUSE: is_observation,
     Format.SPANS: is_span,

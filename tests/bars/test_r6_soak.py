@@ -110,7 +110,7 @@ def test_a_run_that_keeps_what_it_opened_is_caught(tmp_path: Path) -> None:
     assert not growth.within
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ten_thousand_episodes_leave_nothing_behind(tmp_path: Path) -> None:
     assert grown(tmp_path, RunnerDouble(), episodes=10_000, settled=1_000).within
 

@@ -10,7 +10,7 @@ def test_a_store_that_acknowledges_too_early_is_found_out() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kills", [40, pytest.param(200, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("kills", [10, pytest.param(200, marks=pytest.mark.nightly)])
 def test_kills_lose_nothing_that_was_acknowledged(kills: int) -> None:
     trial = acks.run_trial(0, kills)
     print("S1", trial)

@@ -76,7 +76,7 @@ def test_fifteen_crash_copies_hold_all_that_was_acknowledged(tmp_path: Path) -> 
     assert lost_in_copies(tmp_path, 15, seed=1) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_hundred_crash_copies_hold_all_that_was_acknowledged(tmp_path: Path) -> None:
     assert lost_in_copies(tmp_path, 100, seed=2) == 0
 

@@ -227,7 +227,7 @@ def test_a_buffers_name_that_turns_to_metadata_is_not_connected(
     monkeypatch.setattr(socket, "getaddrinfo", lookup)
     with WeaviateDouble() as double:
         http, grpc = double._ports
-        address = buffer_at(f"weaviate://db.example.com:{http}?grpc={grpc}&timeout=5")
+        address = buffer_at(f"weaviate://db.example.com:{http}?grpc={grpc}&timeout=60")
         if lookups == 2:
             with pytest.raises(StoreError, match="leads to a cloud's metadata service") as refused:
                 open_store(address, Settings())

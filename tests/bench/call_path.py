@@ -9,6 +9,8 @@ import importlib
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -59,26 +61,24 @@ TASKS = '{"id": "orders", "input": "List the orders of Ada Byron."}\n'
 FILES = {"call_path_agent.py": AGENT, "dreamgym.toml": SETTINGS, "tasks.jsonl": TASKS}
 
 
-class CallCounter:
-    """Keeps each entry into a function of the kit, in the thread that enters the block."""
+@contextmanager
+def counting(entered: list[CodeType]) -> Iterator[None]:
+    """Add each entry into a function of the kit, in the thread that enters the block.
 
-    def __init__(self) -> None:
-        self.entered: list[CodeType] = []
-        self._frames: dict[int, FrameType] = {}  # kept, so that no two of them have one id
+    What counts is made inside the block: the gate looks into the user's functions of before.
+    """
+    frames: dict[int, FrameType] = {}  # kept, so that no two of them have one id
 
-    def __enter__(self) -> None:
-        self.entered.clear()
-        sys.setprofile(self._event)
+    def event(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and id(frame) not in frames and frame.f_code.co_filename.startswith(ROOT):
+            frames[id(frame)] = frame
+            entered.append(frame.f_code)
 
-    def __exit__(self, *_: object) -> None:
+    sys.setprofile(event)
+    try:
+        yield
+    finally:
         sys.setprofile(None)
-        self._frames.clear()
-
-    def _event(self, frame: FrameType, event: str, _: object) -> None:
-        resumed = id(frame) in self._frames
-        if event == "call" and not resumed and frame.f_code.co_filename.startswith(ROOT):
-            self._frames[id(frame)] = frame
-            self.entered.append(frame.f_code)
 
 
 def measure(seed: int) -> list[tuple[str, float, str]]:
@@ -96,7 +96,7 @@ def call_path() -> list[CodeType]:
     Raises:
         RuntimeError: the call was not answered from its recording.
     """
-    counter = CallCounter()
+    entered: list[CodeType] = []
     with tempfile.TemporaryDirectory() as root:
         folder = Path(root)
         for name, text in FILES.items():
@@ -106,7 +106,7 @@ def call_path() -> list[CodeType]:
         try:
             dreamgym_kit.record(settings.graph, folder / "tasks.jsonl", settings=settings)
             agent: Any = importlib.import_module("call_path_agent")
-            agent.calls, agent.last_call = CALLS, counter
+            agent.calls, agent.last_call = CALLS, counting(entered)
             done = dreamgym_kit.simulate(settings.graph, folder / "tasks.jsonl", settings=settings)
         finally:
             sys.path.remove(root)
@@ -115,4 +115,4 @@ def call_path() -> list[CodeType]:
     sources = [entry.answer.source for entry in episode.transitions]
     if sources != [Source.RECORDED] * CALLS:
         raise RuntimeError(f"the calls were answered from {sources}: {episode.reason}")
-    return counter.entered
+    return entered

@@ -40,9 +40,9 @@ def counted(seed: int, *, episodes: int = 1000, share: float = 0.2, attempts: in
     """Run the episodes; see the module."""
     double = FaultyEndpointDouble(content=lambda body: DECISION, way=failing_share(share, seed, WAYS))
     with serving(double):
-        settings = ExperienceSettings(urls=(double.url,), model="m", timeout_s=2.0, max_attempts=attempts)
+        given = ExperienceSettings((double.url,), "m", timeout_s=2.0, max_attempts=attempts)  # expires: hangs
         address = read_address(double.url, source="bench")
-        endpoint = OpenAIEndpoint((address,), settings, ApiKey(""), wait_unit_s=0.005, max_body=2**20)
+        endpoint = OpenAIEndpoint((address,), given, ApiKey(""), wait_unit_s=0.005, max_body=2**20)
         try:
             return asyncio.run(_measure(endpoint, episodes))
         finally:

@@ -31,14 +31,6 @@ def test_a_dream_runs_nothing_real_and_says_what_it_would_have_done(run, recorde
     assert "4/4  0 passed, 4 failed, 0 inconclusive" in done.stderr
 
 
-def test_findings_fail_the_gate_only_when_asked(run, recorded: Path) -> None:
-    loose = ("simulate", *FLAGS, "--min-pass-rate", "0")
-    assert run(*loose).returncode == 0
-    done = run(*loose, "--fail-on", "critical")
-    assert done.returncode == 1
-    assert "gate fail_on critical: 2 findings, none allowed" in done.stdout
-
-
 def test_json_is_all_there_is_on_stdout(run, recorded: Path) -> None:
     done = run("simulate", *FLAGS, "--json")
     said = json.loads(done.stdout)
@@ -59,17 +51,34 @@ def test_without_recordings_the_dream_says_that_it_knows_nothing(run, project: P
     assert not (project / "REAL").exists()
 
 
-def test_something_real_that_was_about_to_run_is_exit_code_1(run, project: Path) -> None:
-    agent = (project / "agent.py").read_text()
-    reach = 'getattr(__import__("soc" + "ket"), "create_connection")(("192.0.2.1", 80), 1)'
+REACHES = 'getattr(__import__("soc" + "ket"), "create_connection")(("192.0.2.1", 80), 1)'
+
+
+@each_row(
+    ("acts", "said"),
+    [
+        (
+            REACHES,
+            [
+                "FAILED 0 passed, 0 failed, 2 inconclusive, 0 errors",
+                "gate real_calls: 0 executed, 2 blocked, none allowed",
+            ],
+        ),
+        ("os._exit(0)", ["FAILED"]),
+    ],
+    ids=["reaches a host", "ends the process"],
+)
+def test_a_node_that_acts_by_itself_is_exit_code_1(run, project: Path, acts: str, said: list[str]) -> None:
+    plain = (project / "agent.py").read_text()
     (project / "agent.py").write_text(
-        agent.replace("def agent(state):\n", f"def agent(state):\n    {reach}\n")
+        plain.replace("def agent(state):\n", f"def agent(state):\n    {acts}\n")
     )
     done = run("simulate", *FLAGS)
+    (project / "agent.py").write_text(plain)
     assert done.returncode == 1, done.stdout + done.stderr
-    said = " ".join(done.stdout.split())
-    assert said.startswith("FAILED 0 passed, 0 failed, 2 inconclusive, 0 errors")
-    assert "gate real_calls: 0 executed, 2 blocked, none allowed" in said
+    told = " ".join(done.stdout.split())
+    assert told.startswith(said[0])
+    assert all(one in told for one in said)
 
 
 def test_closed_standard_streams_are_like_the_null_device(command: str, environment, project: Path) -> None:
@@ -277,21 +286,6 @@ def test_doctor_makes_a_world_as_a_dry_run_does_and_holds_it_against_what_a_run_
     assert "importing shop_world: refused to " in " ".join(touching.stdout.split())
 
 
-@pytest.mark.slow
-def test_doctor_tells_an_effect_that_init_guessed_from_one_that_a_person_confirmed(
-    run, project: Path
-) -> None:
-    assert run("init", "agent:graph", "--tasks", "tasks.jsonl").returncode == 0
-    done = run("doctor")
-    assert "2 guessed: get_order (read), refund_payment (destructive)" in done.stdout
-    assert "correct what is wrong, then: dreamgym-kit init --confirm\n" in done.stdout
-    before = (project / "dreamgym.toml").read_text().splitlines()
-    assert run("init", "--confirm").returncode == 0
-    after = (project / "dreamgym.toml").read_text().splitlines()
-    assert after == [line.replace('?"', '"') if '= "' in line else line for line in before]
-    assert "every tool's effect was said by a person or its author" in run("doctor").stdout
-
-
 def test_report_shows_the_run_its_episodes_and_one_of_them(run, refusal, recorded: Path) -> None:
     run("simulate", *FLAGS, "-n", "2")
     whole, listed = run("report"), run("report", "--list")
@@ -340,16 +334,6 @@ def test_what_the_agent_prints_stays_out_of_the_json(run, recorded: Path) -> Non
     done = run("simulate", "agent:graph", "--tasks", "tasks.jsonl", "--json")
     assert json.loads(done.stdout)["counts"]
     assert [word in done.stderr for word in ("while imported", "while run", "told below")] == [True] * 3
-
-
-def test_a_node_that_ends_the_process_does_not_pass_the_gate(run, project: Path) -> None:
-    agent = (project / "agent.py").read_text()
-    (project / "agent.py").write_text(
-        agent.replace("def agent(state):\n", "def agent(state):\n    os._exit(0)\n")
-    )
-    done = run("simulate", *FLAGS)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert done.stdout.startswith("FAILED")
 
 
 def test_confirming_finds_every_guess_and_keeps_the_rest_to_the_byte(project: Path, run) -> None:

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from ports import own_port
 
-from dreamgym_kit.cli.doctor_checks import Check, look_at_server
+from dreamgym_kit.cli.doctor import Check, look_at_server
 from dreamgym_kit.errors import UserError
 
 OPEN_IN_VLLM = {"/health": 200, "/version": 200, "/metrics": 200, "/tokenize": 405, "/collective_rpc": 405}

@@ -35,8 +35,11 @@ def test_what_is_missing_or_misspelt_is_named(run, arguments: tuple[str, ...], s
     ("settings", "message"),
     [
         (
-            "[simulate]\nconcurency = 4\n",
-            "dreamgym.toml:2: key 'concurency' is not in the section [simulate]; did you mean 'concurrency'?",
+            '[findings]\ndetectors = ["agent:nothing"]\n',
+            (
+                "dreamgym.toml:2: detector 'agent:nothing': name 'nothing' is not in agent; known: tool, "
+                "StateGraph, tools_condition, held, _result, once, agent, builder, graph."
+            ),
         ),
         (
             "[tools.refund_paymnt]\neffect = 'write'\n",
@@ -53,10 +56,6 @@ def test_what_is_missing_or_misspelt_is_named(run, arguments: tuple[str, ...], s
             '[guard]\nallow_paths = ["/tmp/\\u0000x"]\n',
             "dreamgym.toml:2: guard.allow_paths holds a NUL character; take it out.",
         ),
-        (
-            "[simulate\n",
-            "dreamgym.toml: not TOML: Expected ']' at the end of a table declaration (at line 1, column 10)",
-        ),
     ],
 )
 def test_wrong_settings_are_named_and_nothing_runs(run, project: Path, settings: str, message: str) -> None:
@@ -66,14 +65,6 @@ def test_wrong_settings_are_named_and_nothing_runs(run, project: Path, settings:
     assert f"error: {message}\n" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (project / "runs").exists() or list((project / "runs").iterdir()) == []
-
-
-def test_bad_tasks_are_named_with_their_line(run, project: Path) -> None:
-    (project / "tasks.jsonl").write_text('{"id": "a", "input": "x"}\n{oops\n')
-    done = run("simulate", "agent:graph", "--tasks", "tasks.jsonl")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert f"error: {project / 'tasks.jsonl'}:2: not JSON: " in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_a_graph_that_fails_to_import_shows_the_users_own_line(run, project: Path) -> None:

@@ -37,7 +37,10 @@ def test_the_gate_holds_and_the_code_is_0(recorded: Path, run) -> None:
             "none allowed: the agent called refund_payment 4 times, which is forbidden",
         ),
         (("--min-pass-rate", "0.9"), "gate min_pass_rate: 0%, required 90%"),
-        (("--fail-on", "repeated_write"), "2 findings, none allowed: refund_payment A-1 called twice"),
+        (
+            ("--fail-on", "critical", "--min-pass-rate", "0"),
+            "gate fail_on critical: 2 findings, none allowed: refund_payment A-1 called twice",
+        ),
     ],
 )
 def test_a_broken_rule_is_named_and_the_code_is_1(
@@ -145,27 +148,6 @@ def test_a_detector_of_the_settings_looks_and_one_that_fails_is_named(recorded: 
     assert kinds["detector_failed"].startswith("the detector broken failed: AttributeError")
     assert "slow_look" in kinds
     assert sum(said["counts"].values()) == 2
-
-
-def test_a_detector_that_is_not_there_is_code_2_and_nothing_runs(project: Path, refusal) -> None:
-    (project / "dreamgym.toml").write_text('[findings]\ndetectors = ["agent:nothing"]\n')
-    assert "dreamgym.toml:2: detector 'agent:nothing'" in refusal(*BASE)
-    assert not (project / "runs").exists() or not any((project / "runs").iterdir())
-
-
-@pytest.mark.slow
-def test_two_runs_are_compared_in_text_and_json(recorded: Path, run) -> None:
-    for _ in range(2):
-        assert run(*BASE).returncode == 1
-    before, after = sorted(path.name for path in (recorded / "runs").iterdir())
-    done = run("compare", f"runs/{before}", f"runs/{after}")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("NO DIFFERENCE  No difference can be seen: the run after solves as many as")
-    said = json.loads(run("compare", f"runs/{before}", f"runs/{after}", "--json").stdout)
-    assert (said["kind"], said["pass_rate"]["change"], said["differs"]) == ("compare", 0.0, [])
-    wrong = run("compare", f"runs/{before}", "nowhere")
-    assert wrong.returncode == 2
-    assert wrong.stderr == "error: nowhere: is not a run directory (it has no manifest.json).\n"
 
 
 def test_the_actions_example_is_what_the_command_line_takes() -> None:

@@ -101,16 +101,6 @@ def test_without_a_command_help_is_shown(run) -> None:
     assert done.returncode in (0, 2)
 
 
-def test_the_module_is_a_command_too(project) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "dreamgym_kit.cli.main", "--version"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.startswith("dreamgym-kit ")
-
-
 @each_row(
     "arguments",
     [(), ("--help",), *((*name, "--help") for name in COMMANDS if len(name) == 1), ("simulat",)],

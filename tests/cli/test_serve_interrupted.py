@@ -67,7 +67,7 @@ class Watched:
                 self.process.send_signal(signal.SIGINT)
                 if self.process.poll() is not None:
                     return
-                time.sleep(0.001)
+                time.sleep(0.001)  # sleeps: a person presses again and again
 
 
 @pytest.fixture

@@ -94,7 +94,7 @@ def test_recording_in_workers_keeps_what_one_process_keeps(
     own_systems()
     done = run(*arguments)
     assert done.returncode == 0, done.stderr
-    assert "6 real calls" in done.stdout
+    assert "  Real calls    6 of 6 tool calls, as asked\n" in done.stdout
     assert (project / "REAL").read_text() == "xxxx"
 
 
@@ -140,7 +140,7 @@ if "engines.processes" in " ".join(__import__("sys").orig_argv):
 def test_workers_that_would_have_nothing_to_do_are_told_of(recorded: Path, run: Run) -> None:
     done = run(*SIMULATE, "--set", "workers.count=3", "--set", "simulate.concurrency=1")
     assert told(done)["schema"]
-    assert "of 3 workers 1 ran: episodes at once are 1 at most" in " ".join(done.stderr.split())
+    assert "only 1 of 3 workers ran: at most 1 episodes run at once" in " ".join(done.stderr.split())
 
 
 @pytest.mark.nightly

@@ -163,7 +163,7 @@ class Canary:
                         continue
                     line, _ = listening.accept()
                     with line, suppress(OSError):
-                        line.settimeout(5)
+                        line.settimeout(60)
                         self.heard.add(line.recv(500).decode().strip())
 
 

@@ -60,7 +60,7 @@ def tcp_loopback(t: Try) -> None:
 
 def tcp_mapped_in_ipv6(t: Try) -> None:
     with socket.socket(socket.AF_INET6) as line:
-        line.settimeout(2)
+        line.settimeout(2)  # expires: where it cannot get through
         line.connect((f"::ffff:{t.host}", t.port))
         line.sendall(t.name.encode())
 
@@ -102,7 +102,7 @@ def tcp_of_a_shell(t: Try) -> None:
 
 def multipath_tcp(t: Try) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262) as line:
-        line.settimeout(2)
+        line.settimeout(2)  # expires: where it cannot get through
         line.connect(t.there)
         line.sendall(t.name.encode())
 
@@ -351,7 +351,7 @@ def ask_the_broker_for_another_file(t: Try) -> None:
 
     for descriptor in range(3, 64):
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as line:
-            line.settimeout(0.5)
+            line.settimeout(0.5)  # expires: no broker reads there
             line.sendall(json.dumps({"path": str(t.file), "size": 1, "append": False}).encode() + b"\nx")
     if not confining.deliver(t.file, b"x"):
         raise OSError(errno.EACCES, "not delivered")

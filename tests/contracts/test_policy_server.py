@@ -48,7 +48,7 @@ def server(folder: Path) -> Iterator[VllmDouble]:
     server.close()
 
 
-VLLM = pytest.param("vllm", marks=pytest.mark.vllm)
+VLLM = pytest.param("vllm", marks=[pytest.mark.vllm, pytest.mark.nightly])
 
 
 @pytest.fixture(params=["local", "remote", VLLM])

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from dreamgym_kit.curriculum.making import TaskBounds, Workshop
+from dreamgym_kit.curriculum.curriculum import TaskBounds, Workshop
 from dreamgym_kit.interfaces import Pattern
 from dreamgym_kit.types import Environment, Task
 

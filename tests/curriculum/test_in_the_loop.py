@@ -1,6 +1,5 @@
 """The curriculum in the training loop: its choices are in the files, and a killed training goes on alike."""
 
-import json
 import os
 import signal
 import subprocess
@@ -73,14 +72,3 @@ def test_a_killed_curriculum_goes_on_as_the_unbroken_one(tmp_path: Path) -> None
         resumed = program(folder, staleness, save_every)
         assert resumed.stdout == whole.stdout, (phase, resumed.stderr)
         assert courses(folder) == courses(tmp_path / "whole"), phase
-
-
-@pytest.mark.slow
-def test_a_step_collected_ahead_is_remembered_by_the_leg_that_goes_on(tmp_path: Path) -> None:
-    """Killed while step 5 is saved, with step 6 collected ahead: its course waits in the state's file."""
-    folder = tmp_path / "run"
-    assert program(folder, 1, 1, "save 5").returncode == -signal.SIGKILL
-    body = (folder / "state" / "step-000005.json").read_text().partition("\n")[2]
-    (waiting,) = json.loads(body)
-    assert waiting["step"] == 6
-    assert len(waiting["course"][0]["groups"]) == QUICK.tasks_per_step

@@ -33,31 +33,25 @@ GOOD = episode(Verdict.PASSED, ("find", "C1"), ("refund", "P1"), ("mail", "C1"))
 
 
 @each_row(
-    ("calls", "place"),
+    ("calls", "place", "siblings"),
     [
-        ([("find", "C1"), ("refund", "P1")], "missing mail"),
-        ([("find", "C1"), ("mail", "C1")], "missing refund"),
-        ([("find", "C1"), ("refund", "P2"), ("mail", "C1")], "otherwise refund"),
-        ([("find", "C1"), ("refund", "P1"), ("cancel", "O1"), ("mail", "C1")], "extra cancel"),
-        ([("find", "C1"), ("refund", "P1", "no"), ("mail", "C1")], "refused refund"),
-        ([("find", "C2"), ("refund", "P1"), ("mail", "C1")], "asks find"),
+        ([("find", "C1"), ("refund", "P1")], "missing mail", [GOOD]),
+        ([("find", "C1"), ("mail", "C1")], "missing refund", [GOOD]),
+        ([("find", "C1"), ("refund", "P2"), ("mail", "C1")], "otherwise refund", [GOOD]),
+        ([("find", "C1"), ("refund", "P1"), ("cancel", "O1"), ("mail", "C1")], "extra cancel", [GOOD]),
+        ([("find", "C1"), ("refund", "P1", "no"), ("mail", "C1")], "refused refund", [GOOD]),
+        ([("find", "C2"), ("refund", "P1"), ("mail", "C1")], "asks find", [GOOD]),
+        ([("find", "C1"), ("refund", "P1"), ("find", "C1")], "ended refund", []),  # and where none was good
+        ([("find", "C1", "no such")], "refused find", []),
+        ([], None, []),
     ],
 )
-def test_beside_a_good_sibling_it_is_what_was_done_otherwise(calls: list, place: str) -> None:
-    assert failed_at([GOOD, episode(Verdict.FAILED, *calls)]) == {place: 1}
-
-
-def test_without_a_good_sibling_it_is_where_it_ended() -> None:
-    assert failed_at([episode(Verdict.FAILED, ("find", "C1"), ("refund", "P1"), ("find", "C1"))]) == {
-        "ended refund": 1
-    }
-    assert failed_at([episode(Verdict.FAILED, ("find", "C1", "no such"))]) == {"refused find": 1}
-    assert failed_at([episode(Verdict.FAILED)]) == {}
-
-
-def test_inconclusive_and_good_episodes_fail_at_nothing() -> None:
-    assert failed_at([GOOD, episode(Verdict.INCONCLUSIVE, ("find", "C1"))]) == {}
-    assert tool_of("missing mail") == "mail"
+def test_an_episode_failed_where_it_did_otherwise_than_a_good_sibling_or_ended(
+    calls: list, place: str | None, siblings: list
+) -> None:
+    assert failed_at([*siblings, episode(Verdict.FAILED, *calls)]) == ({} if place is None else {place: 1})
+    assert failed_at([GOOD, episode(Verdict.INCONCLUSIVE, *calls)]) == {}
+    assert place is None or tool_of(place) == place.split()[1]
 
 
 FIRST = Draw(
@@ -81,6 +75,7 @@ COURSES = [CourseRecord(1, [DRAWS.write(FIRST)]), CourseRecord(2, [DRAWS.write(S
 
 
 def test_it_says_what_was_chosen_made_left_out_and_what_fails() -> None:
+    assert curriculum_facts([]) is None
     facts = curriculum_facts(COURSES)
     assert dict(facts_of_curriculum(facts)) == {
         "curriculum": "4 groups of 3 tasks, 25 % in turn; resting: 1 mastered; left out as perhaps "
@@ -89,10 +84,6 @@ def test_it_says_what_was_chosen_made_left_out_and_what_fails() -> None:
         "fails at": "missing refund 11, extra cancel 1 (episodes)",
     }
     assert facts.failed_at == {"missing refund": 11, "extra cancel": 1}
-
-
-def test_without_a_curriculum_nothing_is_said_of_one() -> None:
-    assert curriculum_facts([]) is None
 
 
 def test_a_line_that_is_no_record_is_named_with_its_step() -> None:

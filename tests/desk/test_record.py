@@ -83,7 +83,7 @@ def said_in(row: Transition) -> tuple[str, ...]:
     return (row.episode, row.call.call_id or "", row.call.key, row.after, str(told(row)))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_recording_again_gives_the_same_rows_but_for_the_clock(tmp_path: Path) -> None:
     out = tmp_path / "again.jsonl"
     command = [sys.executable, "-m", "dreamgym_kit.recipes.desk.record", str(out)]

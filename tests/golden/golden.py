@@ -92,6 +92,7 @@ with __import__("contextlib").closing(SqliteStore("dreamgym.db")) as store:
     dreamgym_kit.record(
         settings.graph, "tasks.jsonl", settings=settings, buffer=store, label="golden", run_dir="recorded"
     )
+raise SystemExit
 """
 """In Python, for the label: a drawn one would be in the rows' ids."""
 _CLOCK = re.compile(r"(seconds|elapsed|_s$|_at$|started|directory|^run$|calls_per|dreamed|p50|p95)")
@@ -104,7 +105,8 @@ def scenario(shape: str, folder: Path) -> dict[str, Any]:
     (folder / "dreamgym.toml").write_text(settings)
     (folder / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
     made: dict[str, Any] = {}
-    _python(folder, RECORD)
+    (program := folder / "record.py").write_text(RECORD)
+    _command(folder, program=program).check_returncode()
     made["record"] = _of_run(folder / "recorded", folder)
     made["rows"] = _rows(folder / "dreamgym.db")
     made["simulate"] = _ran(folder, "simulate", "--repeats", "2")
@@ -204,16 +206,11 @@ def _code(folder: Path, *words: str) -> int:
     return done.returncode
 
 
-def _python(folder: Path, code: str) -> None:
-    subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, timeout=300, check=True)
+def _command(folder: Path, *words: str, program: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    from warm import shared
 
-
-def _command(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DREAMGYM_")}
-    return subprocess.run(
-        [Path(sys.executable).parent / "dreamgym-kit", *words],
-        cwd=folder, env={**kept, "NO_COLOR": "1"}, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+    return shared().run(words, folder, {**kept, "NO_COLOR": "1"}, program=program)
 
 
 def made(name: str) -> Mapping[str, Any]:

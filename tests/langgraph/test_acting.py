@@ -16,6 +16,7 @@ import pytest
 from each_row import each_row
 from langchain_core.messages import ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool, tool
+from langchain_openai import ChatOpenAI
 from langgraph.types import Command
 from pydantic import BaseModel
 
@@ -52,13 +53,30 @@ def hands_on(state: Any) -> Any:
     return gets(state)
 
 
-@each_row("function", [quotes, imports_to_quote, catches, hands_on, lambda _: ThreadPool(1).map(len, _)])
+def makes_a_model(url: Any) -> Any:
+    return ChatOpenAI(base_url=url, http_client=httpx.Client())
+
+
+def makes_a_model_and_posts(url: Any) -> Any:
+    return ChatOpenAI(base_url=httpx.Client().post(url).text)
+
+
+HARMLESS = [quotes, imports_to_quote, catches, hands_on, makes_a_model, lambda _: ThreadPool(1).map(len, _)]
+
+
+@each_row("function", HARMLESS)
 def test_what_only_computes_or_catches_does_not_act(function: Any) -> None:
     assert read(function).acts is None
 
 
 @each_row(
-    ("function", "module"), [(opens, "urllib"), (gets, "httpx"), (lambda _: Pool(1), "multiprocessing.pool")]
+    ("function", "module"),
+    [
+        (opens, "urllib"),
+        (gets, "httpx"),
+        (makes_a_model_and_posts, "httpx"),
+        (lambda _: Pool(1), "multiprocessing.pool"),
+    ],
 )
 def test_what_names_a_client_acts(function: Any, module: str) -> None:
     assert read(function).acts == module

@@ -29,7 +29,7 @@ class SlowAnswersDouble:
         known, _, late = situation.episode.rpartition(".")[0].partition("/")
         if call.args["order_id"] == late:
             for _ in range(50):
-                await asyncio.sleep(0.002)
+                await asyncio.sleep(0.002)  # sleeps: whoever is told first, the same is kept
         if str(call.args["order_id"]) in known:
             return Answer("open", source=Source.DERIVED)
         return Answer(source=Source.UNANSWERED, why=f"no {call.args['order_id']}")

@@ -1,5 +1,6 @@
 """Real writes stay accounted for; episodes that share a real system run one at a time."""
 
+import asyncio
 import sys
 import threading
 from typing import Any
@@ -22,9 +23,26 @@ from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.types import Episode, Task, Verdict
 
 HELLO = {"messages": [{"role": "user", "content": "ship o1"}]}
+LASTS_S = 601.0  # of an episode; no other limit here is as long
+
+
+@pytest.fixture(autouse=True)
+def driven_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write calls `asyncio.time_is_up` to end its episode's time: on a slow machine, too, it has begun."""
+    timeout = asyncio.timeout
+
+    def limit(seconds: float | None) -> asyncio.Timeout:
+        made, loop = timeout(seconds), asyncio.get_running_loop()
+        if seconds == LASTS_S:
+            ended = lambda: loop.call_soon_threadsafe(made.reschedule, loop.time())  # noqa: E731
+            monkeypatch.setattr(asyncio, "time_is_up", ended, raising=False)
+        return made
+
+    monkeypatch.setattr(asyncio, "timeout", limit)
+
 
 BASE = '''
-    import threading
+    import asyncio, threading
     END, DONE = threading.Event(), []
 
     class Stock:
@@ -44,12 +62,10 @@ BASE = '''
 '''
 
 
-def recorded(
-    project: Any, name: str, body: str, tasks: int = 1, seconds: float = 60.0
-) -> tuple[Any, list[Episode]]:
+def recorded(project: Any, name: str, body: str, tasks: int = 1) -> tuple[Any, list[Episode]]:
     graph = project.write(BASE.format(name=name, body=body))
     settings = parse_settings(
-        f'[limits]\nmax_seconds = {seconds}\n[environments.default]\nref = "{project.module}:Stock"\n'
+        f'[limits]\nmax_seconds = {LASTS_S}\n[environments.default]\nref = "{project.module}:Stock"\n'
         f'[tools.{name}]\neffect = "write"\n'
     )
     given = [Task(f"t{number}", HELLO, expect={"calls": [name]}) for number in range(tasks)]
@@ -86,8 +102,8 @@ def test_a_write_that_ends_the_process_stands_in_the_log(project: Any, kind: str
 
 
 def test_the_next_episode_begins_when_the_last_write_of_the_one_before_has_ended(project: Any) -> None:
-    body = "END.wait(0.6)"
-    _, episodes = recorded(project, "ship_late", body, tasks=2, seconds=0.2)
+    body = "asyncio.time_is_up(); END.wait(0.6)"
+    _, episodes = recorded(project, "ship_late", body, tasks=2)
     assert sys.modules[project.module].DONE == ["reset", "shipped", "reset", "shipped"]
     assert [one.verdict for one in episodes] == [Verdict.INCONCLUSIVE] * 2
     assert [len(one.transitions) for one in episodes] == [1, 1]
@@ -98,7 +114,8 @@ def test_nothing_begins_beside_a_write_that_does_not_end(
 ) -> None:
     monkeypatch.setattr(of_episode, "LATE_WRITE_S", 0.1)
     try:
-        result, episodes = recorded(project, "ship_forever", "END.wait(120)", tasks=3, seconds=0.2)
+        body = "asyncio.time_is_up(); END.wait(120)"
+        result, episodes = recorded(project, "ship_forever", body, tasks=3)
         assert sys.modules[project.module].DONE == ["reset"]
     finally:
         sys.modules[project.module].END.set()
@@ -132,6 +149,7 @@ THREADS = '''
     async def ship_in_thread(order_id: str) -> str:
         """Ship."""
         def ship():
+            asyncio.time_is_up()
             threading.Event().wait(0.6)
             DONE.append("shipped")
         await asyncio.to_thread(ship)
@@ -149,14 +167,14 @@ THREADS = '''
 '''
 
 
-def recorded_threads(project: Any, graph: str, expect: dict[str, Any], tasks: int, seconds: float) -> Any:
+def recorded_threads(project: Any, graph: str, expect: dict[str, Any], tasks: int) -> Any:
     spec = project.write(THREADS).replace(":graph", f":{graph}")
     tools = "".join(
         f'[tools.{name}_in_thread]\neffect = "write"\n'
         for name in ("pay", "ship")[: 2 if graph == "graph" else 1]
     )
     settings = parse_settings(
-        f'[limits]\nmax_seconds = {seconds}\n[environments.default]\nref = "{project.module}:Stock"\n{tools}'
+        f'[limits]\nmax_seconds = {LASTS_S}\n[environments.default]\nref = "{project.module}:Stock"\n{tools}'
     )
     given = [Task(f"t{number}", HELLO, expect=expect) for number in range(tasks)]
     result = dreamgym_kit.record(spec, given, settings=settings, buffer=MemoryStore())
@@ -164,13 +182,13 @@ def recorded_threads(project: Any, graph: str, expect: dict[str, Any], tasks: in
 
 
 def test_a_write_in_a_bare_thread_of_a_node_is_recorded(project: Any) -> None:
-    episodes = recorded_threads(project, "bare", {"forbid": ["pay_*"]}, tasks=2, seconds=60)
+    episodes = recorded_threads(project, "bare", {"forbid": ["pay_*"]}, tasks=2)
     assert [[step.call.tool for step in one.transitions] for one in episodes] == [["pay_in_thread"]] * 2
     assert [one.verdict for one in episodes] == [Verdict.FAILED] * 2
 
 
 def test_what_a_cancelled_asynchronous_write_left_in_a_thread_is_waited_for(project: Any) -> None:
-    recorded_threads(project, "graph", {}, tasks=2, seconds=0.2)
+    recorded_threads(project, "graph", {}, tasks=2)
     assert sys.modules[project.module].DONE == ["reset", "shipped", "reset", "shipped"]
 
 
@@ -217,8 +235,6 @@ def stock(project: Any, *, isolated: bool) -> tuple[str, Any]:
 
 
 def most_at_once(project: Any) -> int:
-    import sys
-
     return int(sys.modules[project.module].Stock.most)
 
 
@@ -266,15 +282,8 @@ async def test_collected_episodes_share_no_real_system_that_they_write_to(
     project: Any, mode: Mode, stage: Stage, isolated: bool, most: int
 ) -> None:
     graph, settings = stock(project, isolated=isolated)
-    request = RunRequest(
-        graph=graph,
-        tasks=TASKS,
-        settings=settings,
-        mode=mode,
-        stage=stage,
-        store=MemoryStore(),
-        overseer=NeverAskedOverseerDouble(),  # type: ignore[arg-type]
-    )
+    more: dict[str, Any] = {"mode": mode, "stage": stage, "overseer": NeverAskedOverseerDouble()}
+    request = RunRequest(graph=graph, tasks=TASKS, settings=settings, store=MemoryStore(), **more)
     async with open_rollouts(request) as rollouts:
         groups = await rollouts.collect(TASKS, 1, step=0, seed=0)
     assert len(groups) == 4

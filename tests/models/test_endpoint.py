@@ -348,7 +348,7 @@ def test_closed_while_it_connects_it_leaves_nothing_that_nobody_awaits() -> None
         warnings.simplefilter("always")
         address = read_address(f"http://127.0.0.1:{silent.getsockname()[1]}/v1", source="test")
         for _ in range(40):
-            transport = Transport(timeout_s=5)
+            transport = Transport(timeout_s=60)
             asking = [threading.Thread(target=ask, args=(transport, address)) for _ in range(8)]
             for thread in asking:
                 thread.start()

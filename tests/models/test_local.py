@@ -171,7 +171,7 @@ async def test_without_live_episodes_lockstep_answers_as_they_come(
 
 
 async def test_lockstep_does_not_wait_for_ever(opened) -> None:
-    policy = opened(lockstep=True, patience_s=0.1)
+    policy = opened(lockstep=True, patience_s=0.1)  # expires: the idle one never asks
     async with policy.episode("idle"), policy.episode("e1"):
         reply = await policy.chat(asks("x", key="e1"))
         stranger = await policy.chat(asks("x", key="judge"))

@@ -17,7 +17,7 @@ from waiting import wait_until_async
 
 from dreamgym_kit.adapters.models import endpoint
 from dreamgym_kit.adapters.models.remote import RemotePolicy, open_remote
-from dreamgym_kit.adapters.models.vllm.canary import compute_expected
+from dreamgym_kit.adapters.models.vllm.weights import compute_expected
 from dreamgym_kit.chat import ChatMessage, ChatRequest
 from dreamgym_kit.errors import EndpointError, UserError
 from dreamgym_kit.settings.schema import PolicySettings

@@ -48,7 +48,7 @@ def peak_mib(directory: Path, target: Path) -> float:
     return int(done.stderr.split()[-1]) / 2**10
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_memory_does_not_grow_with_the_run(write_run: Write, episode: Episode, tmp_path: Path) -> None:
     few = peak_mib(write_run(episodes(episode, 50), "few"), tmp_path / "few.jsonl")
     many = peak_mib(write_run(episodes(episode, 1_000), "many"), tmp_path / "many.jsonl")

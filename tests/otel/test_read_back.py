@@ -10,13 +10,14 @@ import pytest
 from each_row import each_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from replay import drawn
 
 from dreamgym_kit.adapters.otel.sinks import export_run
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.traces.importing import TraceReport, import_traces
 from dreamgym_kit.replay.masking import Masker, masked_answer
 from dreamgym_kit.rollout.rundir import Manifest, RunDirectory
-from dreamgym_kit.types import Answer, Call, Effect, Environment, Episode, Source, Split, Transition, Verdict
+from dreamgym_kit.types import Environment, Episode, Transition, Verdict
 
 Write = Callable[[Iterable[Episode]], Path]
 
@@ -33,40 +34,12 @@ hostile = st.sampled_from(
     ['{"a": 1}', "[1]", '"x"', "null", "1.0", "\ud800", "a\udc00b", "\0", "\r\n", "<masked>"]
 )
 texts = hostile | st.text(st.characters(exclude_categories=()), max_size=8)  # lone surrogates too
-values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(-1e300, 1e300) | texts,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
-    max_leaves=6,
+numbers = st.floats(-1e300, 1e300)
+changes = st.lists(st.dictionaries(texts, drawn.json_values(texts, numbers), max_size=3), max_size=2).map(
+    tuple
 )
-objects = st.dictionaries(texts, values, max_size=3)
-answers = st.builds(
-    Answer,
-    content=hostile | values,
-    source=st.sampled_from(sorted(set(Source) - {Source.IMAGINED})),  # which no buffer takes
-    confidence=st.floats(0, 1),
-    artifact=values,
-    error=st.none() | texts,
-    error_type=st.none() | texts,
-    update=st.none() | objects,
-    cites=st.lists(texts, max_size=2).map(tuple),
-    why=texts,
-    changes=st.lists(objects, max_size=2).map(tuple),
-)
-calls = st.builds(Call, tool=texts, args=objects, call_id=st.none() | texts, node=st.none() | texts)
-transitions = st.builds(
-    Transition,
-    call=calls,
-    answer=answers,
-    effect=st.sampled_from(Effect),
-    episode=texts,
-    step=st.integers(1, 2**70),
-    environment=st.builds(Environment, texts, st.integers()),
-    task=texts,
-    after=texts,
-    tenant=texts,
-    split=st.sampled_from(Split),
-    elapsed_s=st.floats(0, 1e6),
-    recorded_at=st.floats(0, 4e9),
+transitions = drawn.transitions(
+    texts, numbers, content=hostile, seconds=st.floats(0, 4e9), changes=changes
 ).filter(lambda one: not holds_secrets(one))  # hypothesis takes words from the sources: "PASSWORD" is one
 
 

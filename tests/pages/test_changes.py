@@ -1,9 +1,10 @@
 """The ledger of a page: what answers told of a record before and now."""
 
+from each_row import each_row
 from pages.runs import call, double_refund
 
-from dreamgym_kit.report.page.steps import SeenFacts, steps_of
-from dreamgym_kit.types import Effect, Source
+from dreamgym_kit.report.page.gathering import SeenFacts, steps_of
+from dreamgym_kit.types import Effect, Source, Transition
 
 
 def test_a_write_is_told_as_before_and_after() -> None:
@@ -14,39 +15,42 @@ def test_a_write_is_told_as_before_and_after() -> None:
     ]
 
 
-def test_a_read_that_tells_nothing_new_changes_nothing() -> None:
-    told = SeenFacts()
-    order = {"order_id": "O1", "status": "sent"}
-    assert told.changes(call(1, "get_order", {}, order)) == []
-    assert told.changes(call(2, "get_order", {}, order)) == []
+ORDER = {"order_id": "O1", "status": "sent"}
+PACKED = call(1, "get_order", {}, [{"order_id": "O1", "status": "packed"}])
+SAID = ({"entity": "O1", "field": "status", "value": "cancelled"},)
+WRITES = {"effect": Effect.WRITE}
 
 
-def test_a_read_that_tells_otherwise_is_seen() -> None:
-    told = SeenFacts()
-    told.changes(call(1, "get_order", {}, [{"order_id": "O1", "status": "packed"}]))
-    later = told.changes(call(2, "get_order", {}, '{"order_id": "O1", "status": "sent"}'))
-    assert later == [{"entity": "O1", "field": "status", "before": "packed", "after": "sent"}]
-
-
-def test_what_a_write_makes_has_no_before() -> None:
-    made = call(1, "create_ticket", {}, {"ticket_id": "T1", "state": "open"}, effect=Effect.WRITE)
-    assert SeenFacts().changes(made) == [{"entity": "T1", "field": "state", "after": "open"}]
-
-
-def test_a_failed_call_tells_of_no_change() -> None:
-    failed = call(1, "cancel", {}, {"id": "O1", "state": "x"}, effect=Effect.WRITE, error="no")
-    assert SeenFacts().changes(failed) == []
-
-
-def test_a_model_that_says_what_its_write_changed_is_believed_once() -> None:
-    said = ({"entity": "O1", "field": "status", "value": "cancelled"},)
-    written = call(
-        1,
-        "cancel",
-        {},
-        {"order_id": "O1", "status": "cancelled"},
-        effect=Effect.WRITE,
-        source=Source.MODEL,
-        changes=said,
-    )
-    assert SeenFacts().changes(written) == [{"entity": "O1", "field": "status", "after": "cancelled"}]
+@each_row(
+    ("calls", "told"),
+    [
+        ([call(1, "get_order", {}, ORDER)], []),
+        ([call(1, "get_order", {}, ORDER), call(2, "get_order", {}, ORDER)], []),
+        (
+            [PACKED, call(2, "get_order", {}, '{"order_id": "O1", "status": "sent"}')],
+            [{"entity": "O1", "field": "status", "before": "packed", "after": "sent"}],
+        ),
+        (
+            [call(1, "create_ticket", {}, {"ticket_id": "T1", "state": "open"}, **WRITES)],
+            [{"entity": "T1", "field": "state", "after": "open"}],  # what a write makes has no before
+        ),
+        ([call(1, "cancel", {}, {"id": "O1", "state": "x"}, **WRITES, error="no")], []),
+        (
+            [
+                call(
+                    1,
+                    "cancel",
+                    {},
+                    ORDER | {"status": "cancelled"},
+                    **WRITES,
+                    source=Source.MODEL,
+                    changes=SAID,
+                )
+            ],
+            [{"entity": "O1", "field": "status", "after": "cancelled"}],  # the model is believed once
+        ),
+    ],
+)
+def test_the_last_call_tells_only_what_it_changed(calls: list[Transition], told: list[object]) -> None:
+    facts = SeenFacts()
+    assert [facts.changes(one) for one in calls][-1] == told

@@ -48,7 +48,9 @@ NAMES = [f"refund-{number}" for number in range(1, 10)]
 
 def test_page_terminal_and_json_tell_the_same() -> None:
     comparison = found(NAMES)
-    told, text = comparison.to_json(), " ".join(render_comparison(comparison, limit=99).split())
+    screen = render_comparison(comparison, limit=99)
+    assert all(len(line) <= 80 for line in screen.splitlines())
+    told, text = comparison.to_json(), " ".join(screen.split())
     block = blocks(comparison_page(comparison))[0]
     page = block["compare"]
     assert block["report"] == json.loads(json.dumps(told))
@@ -83,12 +85,18 @@ def test_the_command_writes_the_page_and_says_where(tmp_path: Path) -> None:
     one, two = run_directory(tmp_path / "1", before), run_directory(tmp_path / "2", after)
     said = _compare(str(one), str(two), "-o", str(tmp_path / "x.html"))
     assert (said.returncode, said.stderr) == (0, "")
+    assert said.stdout.startswith("NO DIFFERENCE  No difference can be seen: the run after solves as many as")
     assert (tmp_path / "x.html").as_uri() in said.stdout
     told = json.loads(_compare(str(one), str(two), "--json").stdout)
     assert blocks((tmp_path / "x.html").read_text("utf-8"))[0]["report"] == told
     wrong = _compare(str(one), str(two), "-o", str(tmp_path / "nowhere" / "x.html"))
     assert wrong.returncode == 2
     assert "in a folder that is there" in wrong.stderr
+    none = _compare(str(one), "nowhere")
+    assert (none.returncode, none.stderr) == (
+        2,
+        "error: nowhere: is not a run directory (it has no manifest.json).\n",
+    )
 
 
 def _compare(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -342,30 +342,6 @@ def test_writes_of_the_agent_itself_are_refused(project, run, touched) -> None:
     assert touched() == []
 
 
-@pytest.mark.usefixtures("patient")
-def test_a_thread_that_outlives_the_test_is_told_of(project, run, touched) -> None:
-    project.makepyfile(
-        test_orders="""
-        import threading
-        from agent import get_order
-        from dreamgym_kit.adapters.pytest_plugin import fixture_scope as held
-        GO_ON = threading.Event()
-
-        def test_leaves_one(dream):
-            held._SETTLE_S = 0
-            threading.Thread(target=GO_ON.wait, name="left-behind").start()
-
-        def test_next():
-            GO_ON.set()
-            get_order.invoke({"order_id": "o7"})
-        """
-    )
-    said = run("-W", "error::dreamgym_kit.adapters.pytest_plugin.DreamWarning")
-    said.assert_outcomes(passed=2, errors=1)
-    said.stdout.fnmatch_lines(["*DreamWarning: threads or tasks started by this test*'left-behind'"])
-    assert touched() == ["get o7"]
-
-
 def test_an_ini_that_says_nothing_known_stops_the_session(project, run, touched) -> None:
     project.makepyfile(test_orders=CANCELS)
     said = run("-o", "dream_record=always")

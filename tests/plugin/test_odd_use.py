@@ -52,68 +52,82 @@ def test_a_refusal_in_a_fixtures_teardown_leaves_nothing_to_the_next_test(projec
     assert touched() == ["get o7"]
 
 
+THREAD = """
+    import threading
+    from agent import get_order
+    from dreamgym_kit.adapters.pytest_plugin import fixture_scope as held
+    GO_ON = threading.Event()
+
+    def test_leaves_one(dream):
+        held._SETTLE_S = 0
+        threading.Thread(target=GO_ON.wait, name="left-behind").start()
+
+    def test_next():
+        GO_ON.set()
+        get_order.invoke({"order_id": "o7"})
+"""
+POOL = """
+    import threading
+    from concurrent.futures import ThreadPoolExecutor
+    from dreamgym_kit.adapters.pytest_plugin import fixture_scope as held
+    GO_ON = threading.Event()
+    POOL = ThreadPoolExecutor(1, thread_name_prefix="of-a-pool")
+
+    def test_before():
+        POOL.submit(int).result()
+
+    def test_idle(dream):
+        POOL.submit(int).result()
+
+    def test_leaves_one(dream):
+        held._SETTLE_S = 0
+        POOL.submit(GO_ON.wait)
+
+    def test_next():
+        GO_ON.set()
+        POOL.shutdown()
+"""
+TASK = """
+    import asyncio
+    import pytest
+    from agent import get_order, graph
+
+    SAID = {"get_order": {}, "cancel_order": "ok"}
+    LEFT = []
+
+    @pytest.mark.asyncio(loop_scope="module")
+    async def test_tidy(dream):
+        task = asyncio.create_task(asyncio.sleep(0))
+        await dream.arun(graph, "cancel o1", mocks=SAID)
+        await task
+
+    @pytest.mark.asyncio(loop_scope="module")
+    async def test_leaves_one(dream):
+        await dream.arun(graph, "cancel o1", mocks=SAID)
+        LEFT.append(asyncio.create_task(asyncio.sleep(0.01), name="left-behind"))
+
+    @pytest.mark.asyncio(loop_scope="module")
+    async def test_next():
+        await LEFT[0]
+"""
+
+
 @pytest.mark.usefixtures("patient")
-def test_work_that_a_pool_still_does_after_the_test_is_told_of(project, run, touched) -> None:
-    project.makepyfile(
-        test_orders="""
-        import threading
-        from concurrent.futures import ThreadPoolExecutor
-        from dreamgym_kit.adapters.pytest_plugin import fixture_scope as held
-        GO_ON = threading.Event()
-        POOL = ThreadPoolExecutor(1, thread_name_prefix="of-a-pool")
-
-        def test_before():
-            POOL.submit(int).result()
-
-        def test_idle(dream):
-            POOL.submit(int).result()
-
-        def test_leaves_work(dream):
-            held._SETTLE_S = 0
-            POOL.submit(GO_ON.wait)
-
-        def test_next():
-            GO_ON.set()
-            POOL.shutdown()
-        """
-    )
-    said = run("-W", "error::dreamgym_kit.adapters.pytest_plugin.DreamWarning")
-    said.assert_outcomes(passed=4, errors=1)
-    said.stdout.fnmatch_lines(["*ERROR at teardown of test_leaves_work*"])
-    said.stdout.fnmatch_lines(["*DreamWarning: threads or tasks started by this test*'of-a-pool*'"])
-
-
-@pytest.mark.usefixtures("patient")
-def test_a_task_that_outlives_the_test_on_a_wider_loop_is_told_of(project, run, touched) -> None:
-    project.makepyfile(
-        test_orders="""
-        import asyncio
-        import pytest
-        from agent import get_order, graph
-
-        SAID = {"get_order": {}, "cancel_order": "ok"}
-        LEFT = []
-
-        @pytest.mark.asyncio(loop_scope="module")
-        async def test_tidy(dream):
-            task = asyncio.create_task(asyncio.sleep(0))
-            await dream.arun(graph, "cancel o1", mocks=SAID)
-            await task
-
-        @pytest.mark.asyncio(loop_scope="module")
-        async def test_leaves_one(dream):
-            await dream.arun(graph, "cancel o1", mocks=SAID)
-            LEFT.append(asyncio.create_task(asyncio.sleep(0.01), name="left-behind"))
-
-        @pytest.mark.asyncio(loop_scope="module")
-        async def test_next():
-            await LEFT[0]
-        """
-    )
+@pytest.mark.parametrize(
+    ("tests", "passed", "named", "real"),
+    [
+        pytest.param(THREAD, 2, "'left-behind'", ["get o7"], id="thread"),
+        pytest.param(POOL, 4, "'of-a-pool*'", [], id="pool"),
+        pytest.param(TASK, 3, "'left-behind'", [], id="task of a wider loop"),
+    ],
+)
+def test_what_outlives_the_test_is_told_of(project, run, touched, tests, passed, named, real) -> None:
+    project.makepyfile(test_orders=tests)
     said = run("-p", "pytest_asyncio.plugin", "-W", "error::dreamgym_kit.adapters.pytest_plugin.DreamWarning")
-    said.assert_outcomes(passed=3, errors=1)
+    said.assert_outcomes(passed=passed, errors=1)
     said.stdout.fnmatch_lines(["*ERROR at teardown of test_leaves_one*"])
-    said.stdout.fnmatch_lines(["*DreamWarning: threads or tasks started by this test*'left-behind'"])
+    said.stdout.fnmatch_lines([f"*DreamWarning: threads or tasks started by this test*{named}"])
+    assert touched() == real
 
 
 def test_a_run_while_another_is_on_is_told_so_and_does_the_other_no_harm(project, run, touched) -> None:

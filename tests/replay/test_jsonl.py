@@ -209,11 +209,14 @@ BOMBS: dict[str, Callable[[], bytes]] = {
     "all that is allowed": lambda: rich(b"{" + keys(499_900) + b"}"),
     "packed": lambda: gzip.compress(bytes(10**7)) + b"\n",
 }
+QUICK = ("nested deep", "packed")
 READ = {"three million empty lines": 2, "all that is allowed": 3}  # the others are named
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bomb", BOMBS)
+@pytest.mark.parametrize(
+    "bomb", [*QUICK, *(pytest.param(bomb, marks=pytest.mark.nightly) for bomb in BOMBS if bomb not in QUICK)]
+)
 def test_a_bomb_is_named_in_little_memory_and_its_neighbours_are_kept(tmp_path: Path, bomb: str) -> None:
     (path := tmp_path / "rows.jsonl").write_bytes(line(1) + BOMBS[bomb]() + line(2))
     command = [sys.executable, "-c", IMPORT, str(path)]

@@ -4,6 +4,7 @@ import pytest
 from each_row import each_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from replay import drawn
 
 from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.replay.records import (
@@ -12,52 +13,13 @@ from dreamgym_kit.replay.records import (
     transition_from_record,
     transition_to_record,
 )
-from dreamgym_kit.types import Answer, Call, Effect, Environment, Reply, Source, Split, Transition
+from dreamgym_kit.types import Answer, Call, Effect, Transition
 
 # Lone surrogates included: models and tools do send them.
 texts = st.text(st.characters(exclude_categories=()), max_size=8)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 scalars = st.none() | st.booleans() | st.integers() | numbers | texts
-values = st.recursive(
-    scalars,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
-    max_leaves=6,
-)
-objects = st.dictionaries(texts, values, max_size=3)
-answers = st.builds(
-    Answer,
-    content=values,
-    source=st.sampled_from(sorted(set(Source) - {Source.IMAGINED})),
-    confidence=st.floats(0, 1),
-    artifact=values,
-    error=st.none() | texts,
-    error_type=st.none() | texts,
-    update=st.none() | objects,
-    cites=st.lists(texts, max_size=2).map(tuple),
-    why=texts,
-)
-transitions = st.builds(
-    Transition,
-    call=st.builds(
-        Call,
-        tool=texts,
-        args=objects,
-        call_id=st.none() | texts,
-        node=st.none() | texts,
-        replies=st.lists(st.builds(Reply, values, values), max_size=2).map(tuple),
-    ),
-    answer=answers,
-    effect=st.sampled_from(Effect),
-    episode=texts,
-    step=st.integers(1, 2**70),
-    environment=st.builds(Environment, name=texts, variant=st.integers()),
-    task=texts,
-    after=texts,
-    tenant=texts,
-    split=st.sampled_from(Split),
-    elapsed_s=numbers,
-    recorded_at=numbers,
-)
+transitions = drawn.transitions(texts, numbers, content=texts, seconds=numbers)
 ROW = transition_to_record(Transition(Call("get_order", {"id": 7}), Answer("paid"), Effect.READ, "t1.1", 1))
 
 

@@ -102,15 +102,3 @@ def test_runs_that_rest_on_imagined_answers_are_called_so() -> None:
     assert "imagined answers" in text
     assert "imagined answers" in str(found(before, after).to_json()["sentence"])
     assert "imagined" not in render_comparison(found(before, before))
-
-
-def test_text_and_json_say_the_same_figures() -> None:
-    told = found(run({"a": "..", "b": "xx"}), run({"a": ".x", "b": ".."}, calls=3))
-    said, text = told.to_json(), render_comparison(told)
-    assert said["sentence"] in " ".join(text.split())
-    rate = said["pass_rate"]
-    assert f"{rate['before']:>6.0%} -> {rate['after']:>6.0%}" in text
-    refund = said["tools"]["refund"]
-    assert f"{refund['before']:.2f} ->   {refund['after']:.2f}" in text
-    assert all(len(line) <= 80 for line in text.splitlines())
-    assert [one["task"] for one in said["tasks"]] == ["a", "b"]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.report.merging import merge_runs
@@ -108,11 +109,14 @@ def test_a_name_that_no_run_directory_can_have_is_told(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"shard-1", "shard-2"}
 
 
-def test_a_shard_that_is_not_finished_is_told_and_nothing_is_left(tmp_path: Path) -> None:
-    told = merged_error(tmp_path, shard(tmp_path, 1, ["a"]), shard(tmp_path, 2, ["b"], lacks=2))
-    assert "shard 2/2 has 2 of its 3 episodes left; finish it with --resume first" in told
-
-
-def test_an_episode_that_two_shards_have_is_told_and_nothing_is_left(tmp_path: Path) -> None:
-    told = merged_error(tmp_path, shard(tmp_path, 1, ["a"]), shard(tmp_path, 2, ["a"]))
-    assert "has episode 'a.1', also in another shard" in told
+@each_row(
+    ("second", "lacks", "why"),
+    [
+        ("b", 2, "shard 2/2 has 2 of its 3 episodes left; finish it with --resume first"),
+        ("a", 0, "has episode 'a.1', also in another shard"),
+    ],
+)
+def test_shards_that_make_no_run_are_told_and_nothing_is_left(
+    tmp_path: Path, second: str, lacks: int, why: str
+) -> None:
+    assert why in merged_error(tmp_path, shard(tmp_path, 1, ["a"]), shard(tmp_path, 2, [second], lacks=lacks))

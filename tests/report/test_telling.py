@@ -6,7 +6,7 @@ import pytest
 from pages.runs import call, episode
 
 from dreamgym_kit.report.episode import Utterance, render_episode, telling
-from dreamgym_kit.report.page.steps import steps_of
+from dreamgym_kit.report.page.gathering import steps_of
 from dreamgym_kit.types import Effect, Episode, Source, Transition, UserTurn
 
 LOOKED = call(1, "look", {"id": "A"})

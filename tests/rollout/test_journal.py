@@ -206,7 +206,7 @@ def test_a_folder_and_a_pipe_in_its_place_are_named(tmp_path: Path) -> None:
         list(JournalReader(tmp_path / "pipe"))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ten_thousand_episodes_are_streamed(path: Path) -> None:
     import tracemalloc
 

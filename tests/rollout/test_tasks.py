@@ -174,7 +174,7 @@ print((peak() - before) // 1024)
 """
 
 
-@pytest.mark.parametrize("size", [2**27, pytest.param(2**30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", [2**27, pytest.param(2**30, marks=pytest.mark.nightly)])
 def test_a_line_of_a_gigabyte_is_named_and_not_held_in_memory(path: Path, size: int) -> None:
     with path.open("wb") as file:
         file.write(GOOD.encode())

@@ -114,7 +114,8 @@ async def test_a_paused_server_is_a_timeout_and_answers_once_it_goes_on(
     url, key = policy_server.launch.url, policy_server.launch.key
     assert look(url, "/pause?mode=abort", key=key, method="POST").status == 200
     try:
-        with remote(policy_server, timeout_s=2.0) as hasty, pytest.raises(EndpointError) as late:
+        soon_over = remote(policy_server, timeout_s=2.0)  # expires: the server is paused
+        with soon_over as hasty, pytest.raises(EndpointError) as late:
             await hasty.chat(asked("hello"))
         assert (late.value.kind in ("timeout", "server"), late.value.retryable) == (True, True)
     finally:

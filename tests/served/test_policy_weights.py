@@ -13,9 +13,9 @@ from models.adapted import adapted, moved, small
 from served.starter import POLICY, launched, remote, started
 
 from dreamgym_kit.adapters.models.remote import RemotePolicy
-from dreamgym_kit.adapters.models.vllm.canary import compute_expected
 from dreamgym_kit.adapters.models.vllm.launch import Role, VllmServer
 from dreamgym_kit.adapters.models.vllm.replica import Replica
+from dreamgym_kit.adapters.models.vllm.weights import compute_expected
 from dreamgym_kit.chat import ChatMessage, ChatRequest
 from dreamgym_kit.errors import EndpointError, UserError
 

@@ -34,41 +34,34 @@ def test_an_address_is_read_into_its_parts() -> None:
     assert str(place) == "weaviate://store.example:8080?consistency=quorum&tenant=shop"
 
 
+SHOP = "weaviate://h?tenant=shop"
+
+
 @each_row(
-    ("text", "same"),
+    ("text", "asked", "same"),
     [
-        ("weaviate://h?tenant=shop&timeout=3", True),
-        ("weaviate://h?tenant=shop&consistency=one", True),
-        ("weaviate://h?tenant=other", False),
-        ("weaviate://h:8081?tenant=shop", False),
-        ("weaviate://h:8080?tenant=shop", True),
-        ("weaviate://h?tenant=shop&grpc=50051", True),
-        ("weaviate://h/DreamgymTransitions?tenant=shop", True),
-        ("weaviate://h/Others?tenant=shop", False),
-        ("weaviates://h?tenant=shop", False),
-        ("weaviate://h", False),
+        (SHOP, "weaviate://h?tenant=shop&timeout=3", True),
+        (SHOP, "weaviate://h?tenant=shop&consistency=one", True),
+        (SHOP, "weaviate://h?tenant=other", False),
+        (SHOP, "weaviate://h:8081?tenant=shop", False),
+        (SHOP, "weaviate://h:8080?tenant=shop", True),
+        (SHOP, "weaviate://h?tenant=shop&grpc=50051", True),
+        (SHOP, "weaviate://h/DreamgymTransitions?tenant=shop", True),
+        (SHOP, "weaviate://h/Others?tenant=shop", False),
+        (SHOP, "weaviates://h?tenant=shop", False),
+        (SHOP, "weaviate://h", False),
+        ("weaviate://h", "weaviate://h:8080?tenant=default", True),  # said, and meant anyway
+        ("weaviates://h", "weaviates://h:443", True),
+        ("weaviate+embedded:", "weaviate+embedded:?tenant=default", True),
     ],
 )
-def test_files_of_a_buffer_are_called_after_which_it_is_not_how_it_is_asked(text: str, same: bool) -> None:
-    one, other = place_of("weaviate://h?tenant=shop", HERE), place_of(text, HERE)
+def test_files_of_a_buffer_are_called_after_which_it_is_not_how_it_is_asked(
+    text: str, asked: str, same: bool
+) -> None:
+    one, other = place_of(text, HERE), place_of(asked, HERE)
     assert isinstance(one, Address)
     assert isinstance(other, Address)
     assert (one.name == other.name) == same
-
-
-@each_row(
-    ("unsaid", "said"),
-    [
-        ("weaviate://h", "weaviate://h:8080?tenant=default"),
-        ("weaviates://h", "weaviates://h:443"),
-        ("weaviate+embedded:", "weaviate+embedded:?tenant=default"),
-    ],
-)
-def test_what_an_address_means_anyway_may_be_said(unsaid: str, said: str) -> None:
-    one, other = place_of(unsaid, HERE), place_of(said, HERE)
-    assert isinstance(one, Address)
-    assert isinstance(other, Address)
-    assert one.name == other.name
 
 
 def test_a_folder_in_an_address_starts_where_the_address_stands() -> None:

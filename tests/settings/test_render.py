@@ -136,13 +136,6 @@ def test_lines_survive_strings_that_look_like_keys(tmp_path: Path) -> None:
     assert str(refused.value) == "dreamgym.toml:9: simulate.seed must be at least 0; found -1."
 
 
-def test_a_guess_is_written_with_a_question_mark() -> None:
-    spec = ToolSpec("cancel_order", Effect.DESTRUCTIVE, "Cancel an order.", source="guessed")
-    written = render_settings(Settings(graph="desk:graph"), [spec])
-    assert '\n[tools]\ncancel_order = "destructive?"\n' in written
-    assert parse_settings(written).tools == {"cancel_order": ToolSettings(Effect.DESTRUCTIVE, guessed=True)}
-
-
 def test_an_effect_that_somebody_has_said_is_not_written_as_a_guess() -> None:
     spec = ToolSpec("cancel_order", Effect.WRITE, source="decorator")
     written = render_settings(Settings(), [spec])

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -99,23 +97,3 @@ def test_recordings_that_wait_for_the_buffer_that_is_read_are_told(server: AwayS
     server.away = False
     done = migrate(SHOP, "c.db")
     assert f"warning: recordings in the outbox for {SHOP}: 3" in done.stderr
-
-
-KILLED = """
-import os, sys
-from dreamgym_kit.adapters.stores.sqlite import SqliteStore
-from dreamgym_kit.replay import transfer
-
-transfer._BATCH_ROWS = 2
-source, target = SqliteStore(sys.argv[1], read_only=True), SqliteStore(sys.argv[2])
-transfer.migrate(source, target, lambda put: os.kill(os.getpid(), 9) if put >= 4 else None)
-"""
-
-
-def test_a_killed_migration_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with closing(SqliteStore("b.db")) as store:
-        store.put([seen(step) for step in range(9, 0, -1)])
-    assert subprocess.run([sys.executable, "-c", KILLED, "b.db", "c.db"]).returncode == -9
-    report = json.loads(migrate("b.db", "c.db", "--json").stdout)
-    assert (report["rows"], report["new"], report["whole"], report["in_order"]) == (9, 5, True, True)

@@ -95,7 +95,8 @@ def test_a_refused_connection_names_host_and_port() -> None:
     from ports import own_port
 
     port = own_port()
-    server = weaviate_buffers.server_of(f"weaviate://127.0.0.1:{port}?grpc={own_port()}", timeout_s=5)("here")
+    address = f"weaviate://127.0.0.1:{port}?grpc={own_port()}"
+    server = weaviate_buffers.server_of(address, timeout_s=60)("here")
     with pytest.raises(StoreUnavailable, match=rf"127\.0\.0\.1:{port}.*refused"):
         server.ask("counting", lambda client: client)
 
@@ -105,7 +106,7 @@ def test_tls_to_a_plain_port_and_a_shared_port_are_explained() -> None:
 
     with WeaviateDouble() as double:
         http, grpc = double._ports
-        secure = weaviate_buffers.server_of(f"weaviates://localhost:{http}?grpc={grpc}", timeout_s=20)("here")
+        secure = weaviate_buffers.server_of(f"weaviates://localhost:{http}?grpc={grpc}", timeout_s=60)("here")
         with pytest.raises(StoreError, match="this port does not use TLS") as told:
             secure.ask("counting", lambda client: client)
         assert not isinstance(told.value, StoreUnavailable)

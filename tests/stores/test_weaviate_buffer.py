@@ -227,11 +227,11 @@ def test_doctor_does_at_an_address_what_a_run_does_and_leaves_nothing(double: We
     from weaviate_double import grpc
 
     from dreamgym_kit.adapters.stores.factory import open_store
-    from dreamgym_kit.cli.doctor_checks import buffer_server
+    from dreamgym_kit.cli.doctor import buffer_server
     from dreamgym_kit.settings.buffer_url import place_of
     from dreamgym_kit.settings.schema import Settings
 
-    address = f"{double.address}&tenant=doctored&timeout=5"
+    address = f"{double.address}&tenant=doctored&timeout=60"
     settings = Settings(buffer=address)
     assert list(buffer_server(settings)) == []  # no collection, which `recordings` says; none is made
     assert double.state.schema == {}

@@ -214,9 +214,9 @@ def test_a_server_that_goes_and_comes_back_is_used_again(double: WeaviateDouble,
         for _ in range(2):
             with pytest.raises(StoreUnavailable), soon_too_late(store):
                 store.put([row(2)])
-        hurried = weaviate_buffers.server_of(double.address, key="right-key-8142", timeout_s=1.0)
+        new = weaviate_buffers.server_of(double.address, key="right-key-8142", timeout_s=1)  # expires: away
         with pytest.raises(StoreUnavailable):
-            WeaviateStore(hurried("another"))
+            WeaviateStore(new("another"))
     finally:
         double.start()
 

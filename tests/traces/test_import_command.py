@@ -64,10 +64,6 @@ def test_a_trace_is_recognised_redacted_and_put_where_it_is_told(tmp_path: Path,
     [
         (("--format", "spans"), "runs.jsonl:1: has format langsmith, not spans"),
         (("--redact", "mails"), "redact: 'mails' is no rule; use email, key, card, all"),
-        (
-            ("--environment", "shop:x"),
-            "--environment shop:x: expected NAME or NAME:VARIANT, the variant a whole number",
-        ),
     ],
 )
 def test_what_cannot_be_done_is_a_line_with_code_2(runs: Path, arguments: tuple[str, ...], said: str) -> None:

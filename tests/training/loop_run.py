@@ -14,8 +14,7 @@ from training.loop_doubles import (
     tasks_named,
 )
 
-from dreamgym_kit.curriculum.curriculum import Curriculum, CurriculumPlan
-from dreamgym_kit.curriculum.making import TaskBounds, Workshop
+from dreamgym_kit.curriculum.curriculum import Curriculum, CurriculumPlan, TaskBounds, Workshop
 from dreamgym_kit.curriculum.task_sampler import Clusters
 from dreamgym_kit.interfaces import Pattern
 from dreamgym_kit.rollout.stop import StopSwitch

@@ -21,6 +21,7 @@ from dreamgym_kit.errors import UserError
 from dreamgym_kit.report.documents import bullets, quiet, table
 from dreamgym_kit.report.evaluation import Evaluation, Scores
 from dreamgym_kit.report.gate_rules import executed_sentence
+from dreamgym_kit.report.percent import format_some
 from dreamgym_kit.report.training import training_of
 from dreamgym_kit.rollout.rundir import MANIFEST, TRAINING, RunDirectory
 from dreamgym_kit.rollout.tasks import tasks_digest
@@ -33,6 +34,7 @@ from dreamgym_kit.types import Source, Split, Task
 if TYPE_CHECKING:
     from dreamgym_kit.report.training import Training  # imported lazily with training
 
+_TASKS_NAMED = 3
 UNKNOWN = "not known to dreamgym-kit: the weights were named as a directory"
 
 
@@ -252,7 +254,7 @@ def _sentences(evaluation: Evaluation, tasks: Sequence[Task]) -> Iterator[str]:
 
 
 def _named(names: Sequence[str]) -> str:
-    return _listed([f"'{name}'" for name in names], most=12)
+    return format_some([f"'{name}'" for name in names], 12)
 
 
 _WEIGHTS = "weights"
@@ -392,14 +394,14 @@ def _of_tasks(
     tried = {outcome.task for outcome in evaluation.b.outcomes}
     seen = sorted(tried & learned_from)
     if seen:
-        yield f"{_count(seen)} it was tried on was learned from ({_listed(seen)}); evaluate on unseen tasks."
+        some = format_some(seen, _TASKS_NAMED)
+        yield f"{_count(seen)} it was tried on was learned from ({some}); evaluate on unseen tasks."
     held_out = {task.id for task in tasks if task.split is Split.HELD_OUT}
     open_ones = sorted(tried - held_out - set(seen))
     if open_ones:
-        yield (
-            f"{_count(open_ones)} it was tried on is not marked as held out ({_listed(open_ones)}); "
-            "evaluate with --split held_out."
-        )
+        some = format_some(open_ones, _TASKS_NAMED)
+        count = _count(open_ones)
+        yield f"{count} it was tried on is not marked as held out ({some}); evaluate with --split held_out."
 
 
 def weights_tried(scores: Scores) -> str:
@@ -416,8 +418,3 @@ def _run_digest(scores: Scores) -> JsonValue:
 
 def _count(tasks: list[str]) -> str:
     return f"{len(tasks)} of the tasks" if len(tasks) > 1 else "One of the tasks"
-
-
-def _listed(names: Sequence[str], *, most: int = 3) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

@@ -127,10 +127,6 @@ def _write_over(args: Sequence[Any]) -> Sequence[AuditedAction]:
         return ()
 
 
-def _bind(args: Sequence[Any]) -> Sequence[AuditedAction]:
-    return [attempt for attempt in _to_address("listen on", args[1]) if not _is_loopback(attempt.host)]
-
-
 def _look_up(args: Sequence[Any]) -> Sequence[AuditedAction]:
     host = args[0][0] if isinstance(args[0], tuple) else args[0]
     if not host or not isinstance(host, str | bytes) or _is_loopback(_host_text(host)):
@@ -218,10 +214,6 @@ def _make_folder(args: Sequence[Any]) -> Sequence[AuditedAction]:
 
 def _make_special(path: Any, folder: int | None = None) -> Sequence[AuditedAction]:
     return _touch("make the special file", _at(path, -1 if folder is None else folder))
-
-
-def _truncate(args: Sequence[Any]) -> Sequence[AuditedAction]:
-    return () if isinstance(args[0], int) else _touch("truncate", _at(args[0], follow=True))
 
 
 def _open_database(args: Sequence[Any]) -> Sequence[AuditedAction]:
@@ -317,7 +309,9 @@ READERS: dict[str, Reader] = {
     "socket.connect": lambda args: _to_address("connect to", args[1]),
     "socket.sendto": _send,
     "socket.sendmsg": _send,
-    "socket.bind": _bind,
+    "socket.bind": lambda args: [
+        attempt for attempt in _to_address("listen on", args[1]) if not _is_loopback(attempt.host)
+    ],
     "socket.getaddrinfo": _look_up_name,
     "socket.gethostbyname": _look_up_name,
     "socket.gethostbyaddr": _look_up,
@@ -331,7 +325,9 @@ READERS: dict[str, Reader] = {
     # both ends: writing to the new name changes the old file
     "os.link": lambda args: _touch("link", _at(args[0], args[2]), _at(args[1], args[3])),
     "os.symlink": lambda args: _touch("link", _at(args[1], args[2])),
-    "os.truncate": _truncate,
+    "os.truncate": lambda args: (
+        () if isinstance(args[0], int) else _touch("truncate", _at(args[0], follow=True))
+    ),
     "dreamgym_kit.mkfifo": lambda args: _make_special(args[0], *args[2:]),
     "dreamgym_kit.mknod": lambda args: _make_special(args[0], *args[3:]),
     # of these three the folder comes last

@@ -101,8 +101,8 @@ KNOWN_GAPS: dict[str, str] = {
     "open_file": "A file that was opened for writing before the dream began can still be written to.",
     "earlier_child": "A process that was started before the dream began runs on, and can be sent work "
     "through its standard input, a file or shared memory; queues and pools of processes refuse it.",
-    "earlier_thread": "A thread that was started before the dream began takes work from a queue, and does "
-    "it over a connection that it has open.",
+    "earlier_thread": "A thread, a signal handler or an exit handler from before the dream takes work from "
+    "memory, and does it over a connection that it has open.",
     "c_function": "A C function that was looked up with ctypes before the dream began can still be called.",
     "cffi": "C extensions, and cffi libraries that were compiled or loaded before, do their own input and "
     "output without telling Python.",

@@ -31,7 +31,7 @@ MAX_PROBLEMS = 20
 _BATCH_ROWS = 500
 _BATCH_BYTES = 8 * 2**20
 Item = TypeVar("Item")
-_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +70,13 @@ class TransitionLine:
     transition: Transition
 
 
-def read_lines(stream: BinaryIO) -> Iterator[TransitionLine | UnreadableLine]:
-    """Read a stream of JSON lines one at a time, never holding more than one line of 32 MiB."""
+def bounded_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes] | UnreadableLine]:
+    """The lines of a stream that hold something, with their numbers; never more than 32 MiB in memory."""
     number = 0
     while raw := stream.readline(MAX_BYTES + 1):
         number += 1
         if number == 1:
-            if raw.startswith(_UTF16):
+            if raw.startswith(UTF16):
                 yield UnreadableLine(1, "UTF-16 text; save the file as UTF-8")
                 return
             raw = raw.removeprefix(codecs.BOM_UTF8)
@@ -85,7 +85,20 @@ def read_lines(stream: BinaryIO) -> Iterator[TransitionLine | UnreadableLine]:
                 pass
             yield UnreadableLine(number, f"longer than {MAX_BYTES} bytes")
         elif line := raw.strip():
-            yield _read_line(number, line)
+            yield number, line
+
+
+def read_lines(stream: BinaryIO) -> Iterator[TransitionLine | UnreadableLine]:
+    """Read the recordings in a stream of JSON lines, one at a time."""
+    for item in bounded_lines(stream):
+        if isinstance(item, UnreadableLine):
+            yield item
+            continue
+        number, line = item
+        try:
+            yield TransitionLine(number, len(line), load_transition(line))
+        except NotSerializable as error:
+            yield UnreadableLine(number, str(error))
 
 
 def is_own_form(path: Path) -> bool:
@@ -165,13 +178,6 @@ def export_jsonl(store: TransitionStore, path: Path, *, overwrite: bool = False)
         with suppress(OSError, ValueError):
             beside.unlink()
     return count
-
-
-def _read_line(number: int, line: bytes) -> TransitionLine | UnreadableLine:
-    try:
-        return TransitionLine(number, len(line), load_transition(line))
-    except NotSerializable as error:
-        return UnreadableLine(number, str(error))
 
 
 def _give_name(beside: Path, path: Path, *, overwrite: bool) -> None:

@@ -485,6 +485,7 @@ def _format_server(row: Mapping[str, JsonValue]) -> str:
 def format_figures(summary: RunMetrics) -> list[tuple[str, str]]:
     """Return the figures below a verdict as (label, text); empty ones are left out."""
     dreamt = not summary.recorded
+    unanswered = format_unanswered(summary) if dreamt else []
     rows = [
         ("Pass rate", format_pass_rate(summary)),
         ("Real calls", format_real(summary)),
@@ -494,7 +495,7 @@ def format_figures(summary: RunMetrics) -> list[tuple[str, str]]:
         ("Unaccounted", format_unaccounted(summary)),
         ("Coverage", format_coverage(summary) if dreamt else ""),
         ("Imagined", format_imagined(summary)),
-        *(_rows("Unanswered", format_unanswered(summary) if dreamt else [])),
+        *(("" if place else "Unanswered", line) for place, line in enumerate(unanswered)),
         ("Fidelity", format_fidelity(summary) if dreamt else ""),
         ("Findings", format_findings(summary)),
         ("Faults", format_faults(summary)),
@@ -505,8 +506,3 @@ def format_figures(summary: RunMetrics) -> list[tuple[str, str]]:
         *(("Server", server) for server in format_servers(summary.fact("servers"))),
     ]
     return [(label, text) for label, text in rows if text]
-
-
-def _rows(label: str, lines: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the lines of one figure, the label before the first."""
-    return [(label if place == 0 else "", line) for place, line in enumerate(lines)]

@@ -118,7 +118,7 @@ class Training:
         where = "on the real tools" if self.evaluations[-1].real else "in the dream"
         summary = (
             f"held-out pass rate went from {whole_percent(gain.a)} % to {whole_percent(gain.b)} % {where} "
-            f"({_points(gain.change)} points, 95 %: {format_points(gain.low, gain.high)}; "
+            f"({100 * gain.change:+.0f} points, 95 %: {format_points(gain.low, gain.high)}; "
             f"{gain.tasks} tasks)"
         )
         if gain.word is Conclusion.NO_DIFFERENCE:
@@ -216,10 +216,6 @@ def mean_success(steps: Sequence[StepRecord]) -> float | None:
     """Return the mean pass rate in the dream over some steps; None without conclusive episodes."""
     rates = [step.success for step in steps if step.success is not None]
     return fsum(rates) / len(rates) if rates else None
-
-
-def _points(share: float) -> str:
-    return f"{100 * share:+.0f}"
 
 
 def curriculum_facts(courses: Sequence[CourseRecord]) -> CurriculumFacts | None:

@@ -133,6 +133,7 @@ def record_of(
     seconds: Mapping[str, float],
 ) -> StepRecord:
     """Put together what is kept of a step; numbers that are not finite become None."""
+    reported = {name: float(getattr(update, name)) for name in _REPORTED}
     return StepRecord(
         step=update.step,
         facts=facts,
@@ -141,7 +142,7 @@ def record_of(
         canary_gap=canary_gap,
         seconds={**seconds, "update": update.seconds},
         figures={name: value for name, value in update.figures.items() if isfinite(value)},
-        **{name: _finite(getattr(update, name)) for name in _REPORTED},
+        **{name: value if isfinite(value) else None for name, value in reported.items()},
     )
 
 
@@ -191,10 +192,6 @@ def _step(record: Any) -> int:
     if not isinstance(record, dict) or not isinstance(record.get("step"), int):
         raise NotSerializable("it names no step")
     return int(record["step"])
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if isfinite(value) else None
 
 
 class StateFolder:

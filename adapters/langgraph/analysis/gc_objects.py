@@ -10,6 +10,7 @@ from itertools import compress
 from typing import Any
 
 from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.runnables import RunnableBinding
 from langchain_core.tools import BaseTool
 
 LRU_CACHE: Any = type(functools.lru_cache(lambda: None))
@@ -69,11 +70,12 @@ class Living:
                 gc.enable()
 
     def _look(self) -> None:
-        objects = instances_of(BaseTool, BaseChatModel, types.FunctionType, LRU_CACHE)
+        objects = instances_of(BaseTool, BaseChatModel, RunnableBinding, types.FunctionType, LRU_CACHE)
         code = (types.FunctionType, LRU_CACHE)
         self._functions = [weakref.ref(function) for function in objects if type(function) in code]
         others = [item for item in objects if type(item) not in code]
         self._tools = [weakref.ref(other) for other in others if issubclass(type(other), BaseTool)]
+        self._bindings = [weakref.ref(other) for other in others if issubclass(type(other), RunnableBinding)]
         self._models = [weakref.ref(model) for model in others if issubclass(type(model), BaseChatModel)]
 
     def tools(self) -> list[BaseTool]:
@@ -83,6 +85,10 @@ class Living:
     def models(self) -> list[BaseChatModel]:
         """The chat models."""
         return _still(self._models)
+
+    def bindings(self) -> list[Any]:
+        """The runnables with arguments of their own: what models are told of."""
+        return _still(self._bindings)
 
     def functions(self) -> list[Any]:
         """The functions and `lru_cache`s; found anew if a module was imported since: its code made some."""

@@ -212,7 +212,7 @@ class _Walk:
     def _settings_key(self, function: types.FunctionType) -> str | None:
         """The entry of `[functions]` for a function, its twin, or what it overrides."""
         hooked = hook_of(function)
-        if id(function) in self._keys or hooked is None or hooked.tool is not None or hooked.leaf:
+        if id(function) in self._keys or hooked is None or hooked.tool or hooked.leaf or hooked.in_episodes:
             return self._keys.get(id(function))
         return next(
             (key for key, entry in self._settings.functions.items() if hooked.name == _name(key, entry)),

@@ -22,8 +22,7 @@ from dreamgym_kit.adapters.langgraph.analysis import side_effects
 from dreamgym_kit.adapters.langgraph.analysis.gc_objects import closure_of
 from dreamgym_kit.adapters.langgraph.analysis.inventory import behind, beside_nodes
 from dreamgym_kit.adapters.langgraph.analysis.nodes import is_framework, nodes_of, unwrapped
-from dreamgym_kit.adapters.langgraph.analysis.outliving_changes import instructions_of
-from dreamgym_kit.adapters.langgraph.analysis.side_effects import is_users
+from dreamgym_kit.adapters.langgraph.analysis.side_effects import instructions_of, is_users
 from dreamgym_kit.adapters.langgraph.intercept.functions import real_of
 from dreamgym_kit.settings import advice
 from dreamgym_kit.settings.schema import Settings

@@ -2,32 +2,222 @@
 
 Only what the code names is seen: a client in a database of clients is not. The guard meets those while the
 dream runs.
+
+Whether code changes what outlives its call is read from its bytecode. A list that the code made itself, or
+was handed, may grow: that is computing. What it has from a global name, an attribute, a closure or a call may
+be somebody else's. Only straight stretches of code are followed; after each jump, and after each instruction
+that is not known here, nothing is taken for the code's own.
 """
 
 import builtins
+import collections
 import contextlib
+import copy
 import dis
 import functools
 import gc
 import inspect
 import io
+import itertools
 import os
 import re
 import sys
 import types
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Any
 
+from langchain_core.language_models import BaseLanguageModel
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.runnables import Runnable, RunnableSequence
 from langchain_core.tools import BaseTool, StructuredTool, Tool, tool
 from langgraph.pregel import Pregel
+from pydantic import BaseModel
 
 from dreamgym_kit.adapters.langgraph.analysis.gc_objects import closure_of
 from dreamgym_kit.adapters.langgraph.analysis.nodes import is_framework
-from dreamgym_kit.adapters.langgraph.analysis.outliving_changes import changes_others, instructions_of
 from dreamgym_kit.adapters.langgraph.intercept.functions import of_library, real_of, under
+
+_CHANGES = frozenset(
+    {
+        "append", "extend", "insert", "add", "update", "setdefault", "pop", "popitem", "remove",
+        "discard", "clear",
+    }
+)  # fmt: skip
+_CONTAINER = {"STORE_SUBSCR": 2, "DELETE_SUBSCR": 2, "STORE_ATTR": 1, "DELETE_ATTR": 1, "STORE_SLICE": 3}
+"""Instructions that change something, and how deep in the stack it lies."""
+_MAKERS = (
+    list, dict, set, tuple, sorted, str, int, float, bool, len, repr, bytes, bytearray,
+    collections.defaultdict, collections.Counter, collections.deque, collections.OrderedDict, copy.deepcopy,
+)  # fmt: skip
+_MAKES = frozenset(
+    {
+        "BUILD_LIST", "BUILD_MAP", "BUILD_SET", "BUILD_TUPLE", "BUILD_CONST_KEY_MAP", "BUILD_STRING",
+        "FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "LOAD_CONST", "LOAD_SMALL_INT",
+    }
+)  # fmt: skip
+_DROPS = frozenset(
+    {
+        "POP_TOP", "STORE_DEREF", "STORE_GLOBAL", "STORE_NAME",
+        # into a literal that is being built
+        "LIST_EXTEND", "LIST_APPEND", "SET_UPDATE", "SET_ADD", "DICT_UPDATE", "DICT_MERGE", "MAP_ADD",
+    }
+)  # fmt: skip
+_ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD")
+_GIVES = frozenset({"LOAD_DEREF", "LOAD_NAME", "LOAD_CLOSURE", "PUSH_NULL"})
+_COMBINES = frozenset({"BINARY_OP", "BINARY_SUBSCR", "COMPARE_OP", "IS_OP", "CONTAINS_OP"})
+_IDLE = frozenset(
+    {"NOP", "CACHE", "PRECALL", "KW_NAMES", "RESUME", "COPY_FREE_VARS", "MAKE_CELL", "NOT_TAKEN"}
+)
+_JUMPS = frozenset(dis.hasjrel) | frozenset(dis.hasjabs)
+
+
+@functools.lru_cache(maxsize=512)
+def instructions_of(code: types.CodeType) -> tuple[dis.Instruction, ...]:
+    """The instructions of a code object; each is read several times in the start of a dream."""
+    return tuple(dis.get_instructions(code))
+
+
+@functools.lru_cache(maxsize=4096)
+def _may_change(code: types.CodeType) -> bool:
+    """Whether any instruction changes something: most functions have none."""
+    return any(map(_changes_at, instructions_of(code)))
+
+
+def _changes_at(instruction: dis.Instruction) -> int:
+    """How deep in the stack what an instruction changes lies; 0: it changes nothing."""
+    by_method = instruction.opname in _ATTRIBUTE and instruction.argval in _CHANGES
+    return 1 if by_method else _CONTAINER.get(instruction.opname, 0)
+
+
+class _Made:
+    """Made by the code itself, or immutable."""
+
+
+class _Maker:
+    """A callable that gives something new."""
+
+
+_Label = str | type[_Made] | type[_Maker] | None  # a local's name; None: it may be somebody else's
+
+
+def changes_others(code: types.CodeType, names: Mapping[str, Any], *, handed: bool) -> bool:
+    """Whether code may change what it neither made nor was handed.
+
+    Args:
+        code: of one function, without those inside it.
+        names: the global names of its module.
+        handed: its arguments are its caller's matter; else, as a lambda's inside it, they may be anybody's.
+    """
+    count = code.co_argcount + code.co_kwonlyargcount
+    return _Stretches(names, () if handed else code.co_varnames[:count]).changes(code)
+
+
+class _Stretches:
+    """One reading of one code object."""
+
+    def __init__(self, names: Mapping[str, Any], others: tuple[str, ...]) -> None:
+        self._names = names
+        self._stack: list[_Label] = []
+        self._came_of: dict[str, list[_Label]] = {
+            other: [None] for other in others
+        }  # what was stored in each
+        self._changed: list[_Label] = []
+
+    def changes(self, code: types.CodeType) -> bool:
+        """See `changes_others`."""
+        if not _may_change(code):
+            return False
+        for instruction in instructions_of(code):
+            if instruction.is_jump_target:
+                self._stack.clear()
+            self._step(instruction)
+        return not all(self._own(label, set()) for label in self._changed)
+
+    def _own(self, label: _Label, seen: set[str]) -> bool:
+        if not isinstance(label, str):
+            return label is _Made
+        if label in seen:
+            return True
+        seen.add(label)
+        return all(self._own(source, seen) for source in self._came_of.get(label, ()))
+
+    def _step(self, instruction: dis.Instruction) -> None:
+        name = instruction.opname
+        if name in _IDLE:
+            return
+        if depth := _changes_at(instruction):
+            self._changed.append(self._at(depth))
+        if name.startswith(("LOAD_FAST", "STORE_FAST")):
+            self._local(instruction)
+        elif name == "CALL":
+            self._call(int(instruction.arg or 0))
+        elif name in ("SWAP", "COPY"):
+            self._move(name, int(instruction.arg or 0))
+        elif (moved := self._moved(instruction)) is not None:
+            self._pop(moved[0])
+            self._stack.extend(moved[1])
+        else:  # a jump, or what is not known here
+            self._stack.clear()
+        if instruction.opcode in _JUMPS:
+            self._stack.clear()
+
+    def _moved(self, instruction: dis.Instruction) -> tuple[int, list[_Label]] | None:
+        """How many an instruction takes off the stack, and what it puts there."""
+        name, effect = instruction.opname, dis.stack_effect(instruction.opcode, instruction.arg, jump=False)
+        if name in _MAKES:
+            return 1 - effect, [_Made]
+        if name in _DROPS or name in _CONTAINER:
+            return -effect, []
+        if name in _GIVES:
+            return 0, [None]
+        if name == "LOAD_GLOBAL":
+            return 0, [self._global(str(instruction.argval))] * effect
+        if name in _ATTRIBUTE:
+            return 1, [None] * (1 + effect)
+        return (2, [None]) if name in _COMBINES else None
+
+    def _local(self, instruction: dis.Instruction) -> None:
+        """Locals are loaded and stored one at a time, or, in later Pythons, in pairs."""
+        if "AND_CLEAR" in instruction.opname:
+            self._stack.append(None)
+            return
+        locals_ = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)
+        steps = [step for step in instruction.opname.split("_") if step in ("LOAD", "STORE")]
+        for step, local in zip(steps, locals_, strict=True):
+            if step == "LOAD":
+                self._stack.append(str(local))
+            else:
+                self._came_of.setdefault(str(local), []).append(self._pop(1))
+
+    def _global(self, name: str) -> _Label:
+        value = self._names.get(name, vars(builtins).get(name))
+        return _Maker if any(value is maker for maker in _MAKERS) else None
+
+    def _call(self, count: int) -> None:
+        self._pop(count)
+        called = (self._pop(1), self._pop(1))  # a callable and an empty place, in either order
+        self._stack.append(_Made if _Maker in called else None)
+
+    def _move(self, name: str, depth: int) -> None:
+        stack = self._stack
+        if name == "COPY":
+            stack.append(self._at(depth))
+        elif depth > len(stack):
+            stack.clear()
+        else:
+            stack[-1], stack[-depth] = stack[-depth], stack[-1]
+
+    def _at(self, depth: int) -> _Label:
+        return self._stack[-depth] if depth <= len(self._stack) else None
+
+    def _pop(self, count: int) -> _Label:
+        """Take so many; gives the last one taken."""
+        label: _Label = None
+        for _ in range(count):
+            label = self._stack.pop() if self._stack else None
+        return label
+
 
 # Modules whose use means that a function acts on the world by itself.
 _ACTING_MODULES = frozenset(
@@ -79,6 +269,9 @@ _FOR_WRITING = re.compile(r"(?=.*[wax+])[rwaxbtU+]{1,4}")
 OPENS = "a file opened for writing"
 OPEN = "a file or connection that is open already"
 UNREADABLE = "a value that cannot be read"
+_HTTP = ("aiohttp", "httpx", "requests")
+_SENDS = frozenset({"delete", "get", "patch", "post", "put", "request", "send", "stream"})
+"""Code without these that names a class of chat models makes its HTTP client for the model."""
 _WRITE_WORDS = frozenset({"write_text", "write_bytes"})
 _STORES = frozenset({"STORE_SUBSCR", "DELETE_SUBSCR", "STORE_ATTR", "DELETE_ATTR"})
 
@@ -105,8 +298,10 @@ class Reading:
     words: frozenset[str] = frozenset()  # names and attributes in the code
 
 
-def read(function: types.FunctionType, owner: Any = None, *, makes: bool = False) -> Reading:
-    """Read one function's own code, and what it names of the user's.
+def read(
+    function: types.FunctionType, owner: Any = None, *, makes: bool = False, given: Sequence[Any] = ()
+) -> Reading:
+    """Read one function's own code, and what it names of the user's and of the arguments of a call.
 
     With `makes`, a function that makes tools is not taken for what they do: they are met when called.
     """
@@ -120,7 +315,8 @@ def read(function: types.FunctionType, owner: Any = None, *, makes: bool = False
     changes = any(
         changes_others(code, function.__globals__, handed=code is function.__code__) for code in codes
     )
-    if "STORE_GLOBAL" in stores or (owner is not None and stores & _STORES):
+    made = owner is None or function.__name__ in ("__init__", "__post_init__")  # an object of the call's own
+    if "STORE_GLOBAL" in stores or (not made and stores & _STORES):
         reading.doubt = "state that outlives the call"
     chosen = "with_structured_output" in words
     values = [
@@ -128,11 +324,14 @@ def read(function: types.FunctionType, owner: Any = None, *, makes: bool = False
         *(function.__defaults__ or ()),
         *(function.__kwdefaults__ or {}).values(),
     ]
-    values += _attributes([owner, *values], words)
+    values += _attributes([*given, owner, *values], words, 1 + len(given))
+    makes_model = any(issubclass(type(one), type) and issubclass(one, BaseLanguageModel) for one in values)
+    makes_model = makes_model and not words & (_SENDS - {"get"} if "environ" in words else _SENDS)
     for value in values:
         try:
             chosen = chosen or value is exec or value is eval or _is_structured(value)
-            reading.acts = reading.acts or acts_by(value)
+            if not (makes_model and _module_of(value).partition(".")[0] in _HTTP):
+                reading.acts = reading.acts or acts_by(value)
             reading.doubt = reading.doubt or _doubt(value, function, changes=changes)
         except Exception:  # noqa: BLE001  a proxy may raise from anything, and what it stands for is not known
             reading.doubt = reading.doubt or UNREADABLE
@@ -185,6 +384,19 @@ def _without_made(function: types.FunctionType) -> types.FunctionType:
     made.__kwdefaults__, made.__defaults__ = function.__kwdefaults__, function.__defaults__
     made.__module__ = function.__module__
     return made
+
+
+@functools.lru_cache(maxsize=4096)
+def asks_arguments(code: types.CodeType) -> bool:
+    """Whether code uses an attribute of an argument: what it does depends on what it is given."""
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return any(
+        before.opname.startswith(("LOAD_FAST", "LOAD_DEREF"))
+        and step.opname in ("LOAD_ATTR", "LOAD_METHOD")
+        and (before.argval[-1] if isinstance(before.argval, tuple) else before.argval) in names
+        for inner in codes_of(code)
+        for before, step in itertools.pairwise(instructions_of(inner))
+    )
 
 
 @functools.lru_cache(maxsize=4096)
@@ -261,14 +473,14 @@ def _attribute_of(value: Any, following: Sequence[dis.Instruction]) -> Any:
     return value
 
 
-def _attributes(owners: list[Any], words: frozenset[str]) -> list[Any]:
-    """Return the attributes that the code names, of a method's own object and of the user's objects."""
+def _attributes(owners: list[Any], words: frozenset[str], of_any: int) -> list[Any]:
+    """Return the attributes that the code names, of the first owners and of the user's objects."""
     values: list[Any] = []
     for place in range(_MAX_ATTRIBUTES):
         if place == len(owners):
             break
         owner = owners[place]
-        if place and not _is_users_instance(owner):
+        if place >= of_any and not _is_users(owner):
             continue
         of_owner = [value for name in words if (value := _attribute(owner, name)) is not None]
         values += of_owner
@@ -276,9 +488,9 @@ def _attributes(owners: list[Any], words: frozenset[str]) -> list[Any]:
     return values
 
 
-def _is_users_instance(value: Any) -> bool:
+def _is_users(value: Any) -> bool:
     try:
-        return is_users_object(value) and not isinstance(value, type)
+        return is_users_object(value)
     except Exception:  # noqa: BLE001  a proxy may raise from anything: it is not read
         return False
 
@@ -288,6 +500,11 @@ def _attribute(owner: Any, name: str) -> Any:
     if owner is None or issubclass(type(owner), types.ModuleType):
         return None
     value = inspect.getattr_static(owner, name, None)
+    if value is None and issubclass(type(owner), BaseModel):
+        value = (object.__getattribute__(owner, "__pydantic_private__") or {}).get(name)
+    if type(value) is types.MemberDescriptorType and not isinstance(owner, type):  # a slot
+        with contextlib.suppress(AttributeError):
+            value = value.__get__(owner)
     if isinstance(value, (staticmethod, classmethod)):
         value = value.__func__
     return types.MethodType(value, owner) if isinstance(value, types.FunctionType) else value
@@ -297,13 +514,18 @@ def acts_by(value: Any) -> str | None:
     """Return what a value is or reaches outside the process; None: nothing known."""
     if isinstance(value, io.IOBase):
         return OPEN if _is_open_for_writing(value) else None
+    if (
+        type(value) in (dict, list, tuple, set) and len(value) <= _MAX_IN_A_TABLE
+    ):  # of clients, and nothing else
+        acting = [acts_by(entry) for entry in (value.values() if type(value) is dict else value)]
+        return acting[0] if acting and all(acting) else None
     if isinstance(value, types.BuiltinFunctionType | types.FunctionType):
         name = value.__name__
         if name in _ACTING_OF_OS and vars(os).get(name) is value:
             return f"os.{name}"
     module = _module_of(value)
     named = isinstance(value, type) or inspect.isroutine(value)  # of others it might run code
-    if f"{module}.{(value if named else type(value)).__name__}" in _HARMLESS_NAMES:
+    if f"{module}.{getattr(value if named else type(value), '__name__', '')}" in _HARMLESS_NAMES:
         return None
     parts = module.split(".")
     packages = (".".join(parts[:end]) for end in (1, 2, 3))

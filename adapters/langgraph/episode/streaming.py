@@ -26,8 +26,8 @@ from langgraph.types import Command
 from dreamgym_kit.adapters.langgraph.analysis.gc_objects import closure_of
 from dreamgym_kit.adapters.langgraph.analysis.nodes import nodes_of, unwrapped
 from dreamgym_kit.adapters.langgraph.episode.state import EpisodeState
+from dreamgym_kit.adapters.langgraph.intercept.chat_models import excuse
 from dreamgym_kit.adapters.langgraph.intercept.memory import DreamStore
-from dreamgym_kit.adapters.langgraph.intercept.unseen_calls import excuse
 from dreamgym_kit.dream.user import ScriptedUser, SimulatedUser, UserFailed
 from dreamgym_kit.findings.case import AnsweredInterrupt
 from dreamgym_kit.findings.text import leaves

@@ -70,6 +70,8 @@ class Hook:
     caches: list[Any] = field(default_factory=list)  # `lru_cache`s before it, which keep what it answered
     reference: str = ""  # as `[functions]` names it
     in_episodes: bool = False  # only what a graph's run calls is met
+    acts: Callable[..., bool] | None = None  # asked of each of these calls
+    unsure: bool = False  # no reading says that it acts: what it is given may
     around: "Hook | None" = None  # what was made around this one: its running body may call it unasked
     given: bool = False  # under a partial or an object of its tool's: not all arguments are the model's
 
@@ -105,6 +107,7 @@ def hook(target: Callable[..., Any], name: str, *, tool: BaseTool | None = None,
             hooked = _install(function, name, tool, leaf=leaf)
         elif name not in {hooked.name, *(other for other, _ in hooked.also)}:
             hooked.also.append((name, tool))
+        hooked.in_episodes, hooked.acts, hooked.unsure = hooked.in_episodes and not hooked.unsure, None, False
     if isinstance(target, LRU_CACHE) and not any(target is cache for cache in hooked.caches):
         hooked.caches.append(target)
         hooked.caches[-1].cache_clear()
@@ -191,9 +194,9 @@ def hook_twins(living: Living | None = None) -> None:
             continue
         twin = _OF.get(id(inner)) or _twin(inner, alike, hooks_by_origin)
         if twin is not None and not (twin.function is inner and function is inner):
-            met = id(inner) in _OF
+            asked = twin.in_episodes, twin.acts, twin.unsure
             made = hook(function, twin.name, tool=twin.tool, leaf=twin.leaf)
-            made.in_episodes = made.in_episodes if met else twin.in_episodes
+            made.in_episodes, made.acts, made.unsure = asked
             if twin.reference and not made.reference and same_definition(twin.real, made.real):
                 made.reference = twin.reference  # a person named one copy, and means both
     for hooked in hooks:
@@ -225,7 +228,7 @@ def hook_made_around(name: str) -> None:
     for hooked in outer:
         for value in closure_of(hooked.real):
             inner = under(value)
-            if isinstance(inner, types.FunctionType) and inner.__name__ == name and id(inner) not in _OF:
+            if isinstance(inner, types.FunctionType) and inner.__name__ == name and not is_hooked(inner):
                 made = hook(inner, name)
                 made.around = hooked
                 outer.append(made)
@@ -394,7 +397,8 @@ def registered(name: str) -> bool:
 
 def is_hooked(function: types.FunctionType) -> bool:
     """Whether calls of this very function meet the gate, or it is the real one that only the gate calls."""
-    return any(function is hooked.function or function is hooked.real for hooked in _HOOKS.values())
+    sure = (hooked for hooked in _HOOKS.values() if not hooked.unsure)
+    return any(function is hooked.function or function is hooked.real for hooked in sure)
 
 
 def hooked_as(name: str) -> list[Hook]:
@@ -417,7 +421,7 @@ def hooked_ids() -> set[int]:
     return {
         id(object_)
         for hooked in list(_HOOKS.values())
-        for object_ in (hooked.function, hooked.tool, *(tool for _, tool in hooked.also))
+        for object_ in (hooked.function, hooked.real, hooked.tool, *(tool for _, tool in hooked.also))
         if object_ is not None
     }
 
@@ -475,15 +479,17 @@ def _met(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Ho
     hooked = _HOOKS.get(number)
     if hooked is None:
         raise RuntimeError("a hooked function was called while its hook was being removed")
-    session = _session(hooked, args)
+    session = _session(hooked, args, kwargs)
     return hooked, None if session is not None and _unnamed(hooked, session, args, kwargs) else session
 
 
-def _session(hooked: Hook, args: tuple[Any, ...]) -> Session | None:
+def _session(hooked: Hook, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Session | None:
     """The session to ask; None where the real body may run unasked."""
     if is_outside():
         return None
     if hooked.in_episodes and not config_here() and not thread_owners.owner():
+        return None
+    if hooked.acts is not None and not hooked.acts(args, kwargs):
         return None
     body = running()
     if body is hooked or (isinstance(body, BaseTool) and _is_body_of(hooked.function, body)):

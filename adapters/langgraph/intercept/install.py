@@ -169,6 +169,10 @@ def hook_tool_functions(living: Living | None = None) -> None:
             _hook_leaf_bodies(owner)
     living = living or Living()
     HOLDINGS.scan(living.tools())
+    for bound in living.bindings():
+        told = getattr(bound, "kwargs", {})
+        if "ls_structured_output_format" in told:
+            HOLDINGS.add_bound(bound.bound, told.get("tools", ()), structured=True)
     for tool in HOLDINGS.tools():
         hook_bodies(tool)
     hook_twins(living)
@@ -461,7 +465,7 @@ _CALLED: dict[str, Callable[[inspect.BoundArguments], str | None]] = {
 
 
 def _check_mcp_call(name: str) -> None:
-    body: Any = running()
+    body: Any = None if isinstance(running(), BaseChatModel) else running()
     if body is not None and not _is_pure(body):
         return
     session = find(session_key(config_here()), f"MCP tool '{name}'")

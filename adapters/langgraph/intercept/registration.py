@@ -14,7 +14,7 @@ import logging
 import sys
 import types
 import weakref
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import compress
 from operator import attrgetter
 from pathlib import Path
@@ -24,29 +24,33 @@ from langchain_core.caches import BaseCache
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import BaseLanguageModel
+from langchain_core.tools import BaseTool
 from langgraph.cache.base import BaseCache as NodeCache
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.pregel import Pregel
 from langgraph.store.base import BaseStore
 
-from dreamgym_kit.adapters.langgraph.analysis.gc_objects import Living
+from dreamgym_kit.adapters.langgraph.analysis.gc_objects import Living, instances_of
 from dreamgym_kit.adapters.langgraph.analysis.inventory import Inventory, InventoryEntry, body_of_task
 from dreamgym_kit.adapters.langgraph.analysis.loading import load_named
 from dreamgym_kit.adapters.langgraph.analysis.nodes import functions_of, is_framework, nodes_of
 from dreamgym_kit.adapters.langgraph.analysis.side_effects import (
     OPENS,
     Reached,
+    asks_arguments,
     is_library_class,
     is_users,
     read,
     unpacked,
 )
 from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS
+from dreamgym_kit.adapters.langgraph.intercept.call_context import running
 from dreamgym_kit.adapters.langgraph.intercept.functions import (
     NotHookable,
     hook,
     hook_of,
     hook_twins,
+    hooked_ids,
     of_library,
     real_of,
     under,
@@ -114,7 +118,6 @@ def register_nodes(graph: Pregel[Any], settings: Settings) -> None:
             hook(function, name)
 
 
-_MAX_DEPTH = 10
 _LOCAL = (OPENS, "shutil")
 _MAX_LEFT = 3  # steps from what an episode left to what acts
 # Their methods run because the framework calls them, not because the agent chose to.
@@ -124,10 +127,9 @@ _CALLED_BY_FRAMEWORK = (
 )  # fmt: skip
 _OF_OBJECTS = frozenset(
     {
-        "__aenter__", "__aexit__", "__copy__", "__deepcopy__", "__del__", "__delattr__", "__enter__",
-        "__eq__", "__exit__", "__format__", "__getattr__", "__getattribute__", "__hash__",
-        "__init__", "__init_subclass__", "__new__", "__post_init__", "__prepare__", "__reduce__",
-        "__reduce_ex__", "__repr__", "__set_name__", "__setattr__", "__str__",
+        "__copy__", "__deepcopy__", "__del__", "__delattr__", "__eq__", "__format__", "__getattr__",
+        "__getattribute__", "__hash__", "__init__", "__init_subclass__", "__new__", "__post_init__",
+        "__prepare__", "__reduce__", "__reduce_ex__", "__repr__", "__set_name__", "__setattr__", "__str__",
     }
 )  # fmt: skip
 Scope = Mapping[str, Any]
@@ -135,8 +137,6 @@ Scope = Mapping[str, Any]
 
 _LISTED: list[Any] = []
 """The functions that the inventory of the graph lists: a setting decides about each."""
-_CALLED: list[Any] = []
-"""The user's models, stores, callbacks and the like: what the framework calls in them is left alone."""
 
 
 def hook_unreached(inventory: Inventory, living: Iterable[Any]) -> None:
@@ -147,7 +147,6 @@ def hook_unreached(inventory: Inventory, living: Iterable[Any]) -> None:
         living: the functions that are alive.
     """
     _LISTED[:] = [*(acting for _, acting, _ in inventory.acting), *inventory.stated]
-    _CALLED.clear()
     near = _scopes(inventory.scopes)
     around = _scopes([*near.values(), *inventory.around], imported=True)
     _hook_acting(near, near | around, living)
@@ -157,13 +156,36 @@ def hook_loaded(module: types.ModuleType) -> None:
     """Do the same for a user's module that an episode imports; what it imports follows by itself."""
     names = vars(module)
     if _is_users_module(names):
-        _hook_acting({id(names): names}, {id(names): names}, ())
+        _hook_acting({id(names): names}, {id(names): names}, instances_of(types.FunctionType))
 
 
-def _hook_acting(near: dict[int, Scope], scopes: dict[int, Scope], living: Iterable[Any]) -> None:
-    for function in _unreached(near, scopes, living):
-        with contextlib.suppress(NotHookable):  # an async generator: the guard is left
-            hook(function, function.__name__).in_episodes = True
+def _of_agent(
+    function: Any, harmless: set[Any] | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> bool:
+    """Whether a call is the agent's, and acts; `harmless`: kinds of arguments by which it does not."""
+    if args and _is_called_by_framework(function.__name__, type(args[0])):
+        return False
+    body = running()
+    if isinstance(body, BaseLanguageModel):
+        return False
+    if harmless is not None:
+        given = [*args, *kwargs.values()]
+        owners = (object.__getattribute__(one, "__dict__") for one in given if type(one).__dictoffset__)
+        held = (part for owner in owners for part in list(owner.values()))
+        kinds = tuple(map(type, (*given, *held)))
+        if kinds in harmless or not (body is None or isinstance(body, BaseTool)):
+            return False
+        if read(function, given=given).acts in (None, OPENS):
+            harmless.add(kinds)
+            return False
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        owner = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+        if _is_called_by_framework(code.co_name, type(owner)):
+            return False
+        frame = frame.f_back
+    return True
 
 
 def refuse_left_behind() -> None:
@@ -179,64 +201,45 @@ def refuse_left_behind() -> None:
 
 
 def _leads_to_acting(reached: Reached, depth: int = 0) -> bool:
-    if hook_of(reached.function) is not None or depth > _MAX_LEFT:
-        return hook_of(reached.function) is not None
+    sure = (hooked := hook_of(reached.function)) is not None and not hooked.unsure
+    if sure or depth > _MAX_LEFT:
+        return sure
     reading = read(reached.function, reached.owner)
     if reading.acts in _LOCAL:  # the guard confines a cleanup of the agent's own files
         return False
     return reading.acts is not None or any(_leads_to_acting(inner, depth + 1) for inner in reading.reached)
 
 
-def _unreached(
-    near: dict[int, Scope], scopes: dict[int, Scope], living: Iterable[Any]
-) -> list[types.FunctionType]:
-    """Return the functions and methods that have side effects and no hook."""
+def _hook_acting(near: dict[int, Scope], scopes: dict[int, Scope], living: Iterable[Any]) -> None:
+    """Hook the functions without a hook that have side effects, and those that may, by their arguments."""
     # nearly all are functions of other modules: this is asked of each function in the process
     functions = [item if type(item) is types.FunctionType else under(item) for item in living]
     functions = [item for item in functions if type(item) is types.FunctionType]
     ours = map(scopes.__contains__, map(id, map(attrgetter("__globals__"), functions)))
-    offered = [Reached(function) for function in compress(functions, ours) if is_users(function)]
-    functions_by_class: dict[int, list[Any]] = {}  # by id of a class: the user's functions in it
-    values = {id(value): value for scope in scopes.values() for value in list(scope.values())}
-    for value in values.values():  # many are imported into several modules
-        with contextlib.suppress(Exception):  # a proxy may raise from anything: it is not read
-            if issubclass(_kind(value), _CALLED_BY_FRAMEWORK):
-                _CALLED.append(value)
-            else:
-                offered += list(_functions(value, functions_by_class))
-    listed = set(map(id, _LISTED))
-    missed = {
-        id(reached.function): reached.function
-        for reached in offered
-        if id(reached.function) not in listed and hook_of(reached.function) is None
-        if _acts_at_first(reached, fresh=id(real_of(reached.function).__globals__) in near)
-    }
-    for function in _used_by(_CALLED, functions_by_class) if missed else ():
-        missed.pop(function, None)
-    return list(missed.values())
+    known = hooked_ids().union(map(id, _LISTED))
+    for function in filter(is_users, compress(functions, ours)):
+        if id(function) in known:
+            continue
+        acts = _acts(function, fresh=id(function.__globals__) in near)
+        if acts or (function.__name__ not in _OF_OBJECTS and asks_arguments(function.__code__)):
+            with contextlib.suppress(NotHookable):  # an async generator: the guard is left
+                made = hook(function, function.__name__)
+                made.in_episodes, made.unsure = True, not acts
+                made.acts = functools.partial(_of_agent, function, None if acts else set())
 
 
 _READ: "weakref.WeakKeyDictionary[types.FunctionType, bool]" = weakref.WeakKeyDictionary()
 
 
-def _acts_at_first(reached: Reached, *, fresh: bool) -> bool:
-    """Whether a function acts; of one far from the graph, what its first reading said.
+def _acts(function: types.FunctionType, *, fresh: bool) -> bool:
+    """Whether a function acts; of one far from the graph (a process may hold thousands), once and for all.
 
-    A process may hold thousands of tools that a graph never sees: the functions around them are read once.
+    Not asked of what makes, ends, shows or looks into an object: nobody can answer in its place.
     """
-    if fresh or reached.function not in _READ:
-        _READ[reached.function] = _acts(reached)
-    return _READ[reached.function]
-
-
-def _acts(reached: Reached) -> bool:
-    """Not asked of what makes, ends, shows or looks into an object: nobody can answer in its place."""
-    if reached.function.__name__ in _OF_OBJECTS or read(reached.function, reached.owner).acts in (
-        None,
-        OPENS,
-    ):
-        return False
-    return not HOLDINGS.is_body(reached.function)  # last: it looks through all tools
+    if fresh or function not in _READ:
+        acts = function.__name__ not in _OF_OBJECTS and read(function).acts not in (None, OPENS)
+        _READ[function] = acts and not HOLDINGS.is_body(function)  # last: it looks through all tools
+    return _READ[function]
 
 
 def _scopes(given: Iterable[Scope], *, imported: bool = False) -> dict[int, Scope]:
@@ -255,6 +258,7 @@ def _scopes(given: Iterable[Scope], *, imported: bool = False) -> dict[int, Scop
             if imported:
                 named = {vars(value).get("__module__") for value in values if issubclass(type(value), type)}
                 named |= {value.__module__ for value in values if type(value) is types.FunctionType}
+                named |= {vars(type(value)).get("__module__") for value in values}
                 origins = (sys.modules.get(name) for name in named if isinstance(name, str))
                 modules |= {id(module): module for module in origins if module is not None}
             waiting += [vars(module) for module in modules.values() if _is_users_module(vars(module))]
@@ -266,51 +270,7 @@ def _is_users_module(names: Scope) -> bool:
     return isinstance(file, str) and not of_library(file) and not is_framework(str(name))
 
 
-def _kind(value: Any) -> type:
-    return value if issubclass(type(value), type) else type(value)
-
-
-def _functions(value: Any, functions_by_class: dict[int, list[Any]]) -> Iterator[Reached]:
-    """Yield the user's functions in a value: the value itself, or the methods and properties of its class."""
-    kind = _kind(value)
-    if is_users(function := under(value)):
-        yield Reached(function)
-    elif kind.__module__ != "builtins" and not is_library_class(kind):
-        for cls in kind.__mro__:
-            if id(cls) not in functions_by_class:
-                parts = (part for entry in list(vars(cls).values()) for part in _parts(entry))
-                functions_by_class[id(cls)] = list(filter(is_users, parts))
-            yield from (Reached(part, value) for part in functions_by_class[id(cls)])
-
-
-def _parts(entry: Any) -> Iterator[Any]:
-    """Yield the functions in an entry of a class, also under a wrapper of the gate."""
-    if isinstance(entry, property):
-        wrappers: tuple[Any, ...] = (entry.fget, entry.fset, entry.fdel)
-    elif isinstance(entry, (staticmethod, classmethod)):
-        wrappers = (entry.__func__,)
-    else:
-        wrappers = (entry.func if isinstance(entry, functools.cached_property) else entry,)
-    yield from (unpacked(wrapped)[0] for wrapped in wrappers)
-
-
 def _is_called_by_framework(name: str, kind: type) -> bool:
     """Whether a method is one that the framework's own classes have: not what a user added beside those."""
-    return any(name in vars(base) for base in kind.__mro__ if is_library_class(base))
-
-
-def _used_by(values: Iterable[Any], functions_by_class: dict[int, list[Any]]) -> set[int]:
-    """Return the ids of the functions that the framework runs by calling methods of these objects."""
-    used: set[int] = set()
-    waiting = [
-        (function, 0)
-        for value in values
-        for function in _functions(value, functions_by_class)
-        if _is_called_by_framework(function.function.__name__, _kind(value))
-    ]
-    while waiting:
-        reached, depth = waiting.pop()
-        if id(reached.function) not in used and depth < _MAX_DEPTH:
-            used.add(id(reached.function))
-            waiting += [(further, depth + 1) for further in read(reached.function, reached.owner).reached]
-    return used
+    bases = kind.__mro__ if issubclass(kind, _CALLED_BY_FRAMEWORK) else ()
+    return any(name in vars(base) for base in bases if is_library_class(base))

@@ -46,7 +46,11 @@ def message_of_reply(given: PolicyReply) -> AIMessage:
         tool_calls=calls,
         invalid_tool_calls=invalid,
         additional_kwargs={} if answer is None else {"parsed": answer},
-        response_metadata=_metadata(reply),
+        response_metadata={  # what providers tell; graphs look at `finish_reason`
+            "finish_reason": reply.finish_reason,
+            "model_name": reply.model,
+            "model_provider": PROVIDER,
+        },
         usage_metadata=_usage(reply),
     )
 
@@ -106,11 +110,6 @@ def _usage(reply: ChatReply) -> UsageMetadata:
     if reply.cached_tokens:
         usage["input_token_details"] = {"cache_read": reply.cached_tokens}
     return usage
-
-
-def _metadata(reply: ChatReply) -> dict[str, Any]:
-    """What providers tell of an answer; graphs look at `finish_reason`."""
-    return {"finish_reason": reply.finish_reason, "model_name": reply.model, "model_provider": PROVIDER}
 
 
 _OWN = ("messages", "stop", "run_manager")  # the framework's own arguments, in their order

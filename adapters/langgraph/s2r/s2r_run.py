@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dreamgym_kit.adapters.langgraph.run.api import renamed_arguments, requested
 from dreamgym_kit.adapters.langgraph.run.directory import leg_directory
@@ -42,6 +42,7 @@ from dreamgym_kit.adapters.langgraph.training.train import (
     run_training,
 )
 from dreamgym_kit.adapters.models.folders import require_extra
+from dreamgym_kit.adapters.models.local import LocalPolicy, open_local
 from dreamgym_kit.adapters.trainers.ranks import require_alone
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.errors import UnknownName, UserError
@@ -75,9 +76,6 @@ from dreamgym_kit.training.alarms import LOGPROBS, STALE_WEIGHTS, TOKENIZER
 from dreamgym_kit.training.batching import version_of
 from dreamgym_kit.training.plan import step_seed
 from dreamgym_kit.types import Task
-
-if TYPE_CHECKING:
-    from dreamgym_kit.adapters.models.local import LocalPolicy
 
 _WEIGHTS_CANARIES = (STALE_WEIGHTS, LOGPROBS, TOKENIZER)  # alarms that say so of the weights that act
 GATE, CANARIES, TRAINING = "gate", "canaries", "training"
@@ -254,7 +252,7 @@ class _Run:
             self._audit.append("open", text=word.text)
         return word
 
-    def _try_canaries(self, aside: BackgroundLoop, policy: "LocalPolicy", tasks: Sequence[Task]) -> Word:
+    def _try_canaries(self, aside: BackgroundLoop, policy: LocalPolicy, tasks: Sequence[Task]) -> Word:
         assert self._dream is not None
         self._events.emit("canaries_started", episodes=len(tasks))
         groups = self._collected(aside, policy, CANARIES, tasks, 1, Mode.S2R)
@@ -269,7 +267,7 @@ class _Run:
     def _collected(
         self,
         aside: BackgroundLoop,
-        policy: "LocalPolicy",
+        policy: LocalPolicy,
         name: str,
         tasks: Sequence[Task],
         n: int,
@@ -338,9 +336,7 @@ def _matters(request: S2rRequest, learn: Sequence[Task], held_out: Sequence[Task
     }
 
 
-def _served(model: Path) -> "LocalPolicy":
-    from dreamgym_kit.adapters.models.local import open_local
-
+def _served(model: Path) -> LocalPolicy:
     return open_local(model, version=version_of(0), lockstep=True)
 
 

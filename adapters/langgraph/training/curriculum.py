@@ -13,9 +13,8 @@ from dreamgym_kit.adapters.langgraph.analysis.loading import load_named
 from dreamgym_kit.adapters.langgraph.analysis.references import checkers_of
 from dreamgym_kit.adapters.langgraph.training.rollouts import Rollouts
 from dreamgym_kit.bounded_json import read_json
-from dreamgym_kit.curriculum.curriculum import Curriculum, CurriculumPlan
+from dreamgym_kit.curriculum.curriculum import Curriculum, CurriculumPlan, TaskBounds, Workshop
 from dreamgym_kit.curriculum.makers import AGREED, Agreed, ModelMaker, RuleMaker, agreed_error
-from dreamgym_kit.curriculum.making import TaskBounds, Workshop
 from dreamgym_kit.curriculum.task_sampler import Clusters
 from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.findings.text import leaves

@@ -20,11 +20,14 @@ from dreamgym_kit.adapters.langgraph.run.request import Tasks, TrainRequest, bas
 from dreamgym_kit.adapters.langgraph.training.curriculum import curriculum_of
 from dreamgym_kit.adapters.langgraph.training.rollouts import Rollouts, open_rollouts
 from dreamgym_kit.adapters.models.folders import require_extra
+from dreamgym_kit.adapters.models.local import open_local
 from dreamgym_kit.adapters.trainers.options import GrpoOptions, LoraOptions
+from dreamgym_kit.adapters.trainers.ranks import Others, leading, lends_a_hand, run_rank
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.interfaces import Checker, EventSink, ExperienceModel, PolicyServer, TransitionStore
 from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.report.training import Training, training_of
+from dreamgym_kit.report.training_text import render_training
 from dreamgym_kit.rollout.events import FanOut, NoEvents
 from dreamgym_kit.rollout.rundir import TRAINING, RunDirectory
 from dreamgym_kit.rollout.stop import StopSwitch
@@ -42,7 +45,6 @@ from dreamgym_kit.training.records import write_learned_from
 from dreamgym_kit.types import Task
 
 if TYPE_CHECKING:
-    from dreamgym_kit.adapters.trainers.ranks import Others
     from dreamgym_kit.adapters.trainers.trainer import TrlTrainer
 
 ROLLOUTS, EXAMINED, CHECKPOINTS, LOGS = "rollouts", "evaluations", "checkpoints", "logs"
@@ -67,8 +69,6 @@ class TrainResult:
 
     def __str__(self) -> str:
         """The training as the command prints it."""
-        from dreamgym_kit.report.training_text import render_training
-
         return render_training(self.training)
 
 
@@ -83,15 +83,13 @@ def run_training(
         UserError: an argument cannot be used; nothing was learned.
     """
     require_extra("train")
-    from dreamgym_kit.adapters.trainers.ranks import leading, lends_a_hand, run_rank
-
     if lends_a_hand():
         return cast("TrainResult", run_rank())
     with leading() as others:
         return others.done(_trained(request, others, events or NoEvents(), stop or StopSwitch()))
 
 
-def _trained(request: TrainRequest, others: "Others", events: EventSink, stop: StopSwitch) -> TrainResult:
+def _trained(request: TrainRequest, others: Others, events: EventSink, stop: StopSwitch) -> TrainResult:
     """Open the parts of a training, and run it from its last checkpoint."""
     learn, held_out = task_sides(request)
     model = base_model(request.settings)
@@ -200,8 +198,6 @@ class _Parts:
             )
             return remote
         import torch
-
-        from dreamgym_kit.adapters.models.local import open_local
 
         device = "cuda" if torch.cuda.is_available() else "cpu"  # where the trainer's copy lies
         opened = open_local(model, version=version_of(0), lockstep=True, device=device)

@@ -15,8 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from dreamgym_kit.dream.chain import SURE
-from dreamgym_kit.dream.learned.deciding import LearnedDecision
-from dreamgym_kit.dream.learned.experience import LearnedExperience, Tried, tried
+from dreamgym_kit.dream.learned.experience import LearnedDecision, LearnedExperience, Tried, tried
 from dreamgym_kit.dream.programs.experience import CRAWL, Programs, seen_calls
 from dreamgym_kit.dream.recorded_episodes import RecordedEpisode, step_of
 from dreamgym_kit.recipes.desk.cases import (

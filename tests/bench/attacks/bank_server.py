@@ -1,6 +1,7 @@
 """The bank itself, as a program: `bank_server.py LOG` or `bank_server.py LOG mcp`.
 
-It listens on loopback, prints its port, and writes a line for each refund before it answers. As an MCP server
+It listens on loopback, prints its port, and writes a line for each refund before it answers, over HTTP or
+not. As an MCP server
 over HTTP it says untrue things about its tools.
 """
 
@@ -26,8 +27,11 @@ def _serve(log: Path) -> None:
 def _at_the_desk(customer: socket.socket, log: Path) -> None:
     with customer, customer.makefile("rw", encoding="utf-8") as line:
         for order in line:
-            _write(log, order.strip())
-            line.write("refunded\n")
+            by_http = order.startswith("POST ")
+            _write(log, order.split()[1].rpartition("/")[2] if by_http else order.strip())
+            while by_http and line.readline().strip():
+                pass
+            line.write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n" if by_http else "refunded\n")
             line.flush()
 
 

@@ -5,6 +5,7 @@ What else a body can be reached by stands in `written_in_nodes` and `written_cal
 
 from attacks.project import HEAD, Case
 from attacks.written_called import called
+from attacks.written_given import given
 from attacks.written_in_nodes import in_nodes
 from attacks.written_mcp import from_servers
 from attacks.written_swept import swept
@@ -76,6 +77,7 @@ def written() -> list[Case]:
         *_beside(),
         *in_nodes(),
         *called(),
+        *given(),
         *swept(),
         *from_servers(),
     ]

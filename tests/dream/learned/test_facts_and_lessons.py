@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 from strict_shop_double import PATIENCE, mined_shop, probed
 
-from dreamgym_kit.dream.learned.facts import facts_of
+from dreamgym_kit.dream.learned.experience import facts_of
 from dreamgym_kit.dream.learned.training_data import DecisionLesson, Taught, met, met_in, taught
 from dreamgym_kit.dream.learned.vocabulary import CallDecision
 from dreamgym_kit.dream.programs.dreaming import ProgramEpisode

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dreamgym_kit.dream.json_values import as_number
-from dreamgym_kit.dream.learned.facts import facts_of, form_of_failure
+from dreamgym_kit.dream.learned.experience import facts_of, form_of_failure
 from dreamgym_kit.dream.learned.vocabulary import (
     MAX_WHY,
     UNKNOWN,

@@ -40,8 +40,7 @@ from dreamgym_kit.report.headline import (
     word,
 )
 from dreamgym_kit.report.metrics import EpisodeLine, RunMetrics, ToolUse
-from dreamgym_kit.report.page.gathering import EpisodeExtras, PageData, ToolSamples, faults
-from dreamgym_kit.report.page.steps import without_none
+from dreamgym_kit.report.page.gathering import EpisodeExtras, PageData, ToolSamples, faults, without_none
 from dreamgym_kit.report.percent import duration, format_count, whole_percent
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Verdict
