@@ -1,18 +1,19 @@
 """The dream on public tool suites that nobody here wrote, asked as `simulate` asks it, at default settings.
 
-Beds: WorkBench, tau2 retail, BFCL multi-turn; each as recorded episodes of its own tools
-(tests/data/beds/README.md). Splits: `other` (recorded things in other sequences), `unseen` (things that
-nobody recorded), `crawl` (the same, and the world was crawled).
+Beds: WorkBench, tau2 retail, BFCL multi-turn, AgentDojo's office, tau2 airline and tau2 telecom; each as
+recorded episodes of its own tools (tests/data/beds/README.md). Splits: `other` (recorded things in other
+sequences), `unseen` (things that nobody recorded), `crawl` (the same, and the world was crawled).
 
 `BED_SPLIT_coverage`: answered calls; `_exact`: exact ones of those; `_whole`: episodes answered to the end
 and exact. `BED_crawl_new_writes`: calls that write on a thing never recorded, those answered and exact.
-Over all beds and splits: `wrong_at_80`, wrong answers of those with a confidence of .8 or more;
+Over all splits of the first three: `wrong_at_80`, wrong answers of those with a confidence of .8 or more;
 `sure_share`, how many of all answers have that. A bed's own scorer judges; it knows nothing of us.
 """
 
 import importlib.util
 import os
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,6 +40,7 @@ from dreamgym_kit.types import Answer, Call, Environment, Source, ToolSpec
 SMALL = Path(__file__).resolve().parents[1] / "data" / "beds"
 BESIDE = Path(__file__).resolve().parents[3] / "shared" / "data"
 BEDS = ("workbench", "retail", "bfcl")
+MORE = ("agentdojo", "airline", "telecom")  # packed in this repository; not part of the figures over all beds
 SURE = 0.8
 Outcome = tuple[str, Any]  # ("ok", value) or ("error", text)
 Figure = tuple[str, float, str]
@@ -49,7 +51,11 @@ def measure(seed: int) -> list[Figure]:
     folder = Path(os.environ.get("SHARED_DATA_FOLDER", BESIDE)) / "beds"
     if not folder.is_dir():
         raise NotHere(f"the beds are not in {folder} (SHARED_DATA_FOLDER names another folder)")
-    return figures(folder, BEDS, train=100, splits=("other", "unseen"))
+    rows = figures(folder, BEDS, train=100, splits=("other", "unseen"))
+    with tempfile.TemporaryDirectory() as scratch:
+        with tarfile.open(SMALL / "more.tar.xz") as packed:
+            packed.extractall(scratch, filter="data")
+        return rows + figures(Path(scratch), MORE, train=100, splits=("other", "unseen"))[:-2]
 
 
 def quick(seed: int) -> list[Figure]:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 PAGE_HEAD = """# Benchmarks
 
-Each line is a benchmark: what it measures, and its figures with their goals. A missed goal stays, marked
-**missed**. `python tests/bench/run.py NAME` in a clone measures one again. Without names it runs all and
-writes this page. All figures, with seeds, days and tables, are in `tests/bench/figures.md`.
+Each line says what a benchmark measures, its figures and their goals. A missed goal is marked
+**missed**. `python tests/bench/run.py NAME` measures one again; without names it runs all and writes this
+page. All figures, with seeds, days and tables: `tests/bench/figures.md`.
 
 *Desk* is the demo's support desk. *Success* is the share of held-out tasks that pass on the real tools.
 *Exact* is the share of answered calls whose answer equals the real one, up to generated IDs (`experience`: of
@@ -57,7 +57,8 @@ SHOWN: Mapping[str, str] = {
     "transparent": "said",
     "truth": "exact_answered coverage_failures coverage_unseen verdict_decided",
     "beds": "workbench_other_whole retail_other_whole bfcl_other_whole workbench_unseen_coverage "
-    "retail_unseen_coverage bfcl_unseen_coverage",
+    "retail_unseen_coverage bfcl_unseen_coverage agentdojo_crawl_coverage agentdojo_crawl_exact "
+    "airline_crawl_coverage airline_crawl_exact telecom_crawl_coverage telecom_crawl_exact",
     "experience": "exact_composed exact_composed_writes exact_nano exact_layered_writes "
     "right_layered exact_composed_unseen exact_layered_unseen",
     "endpoint_faults": "finished inconclusive",

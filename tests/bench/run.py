@@ -51,7 +51,7 @@ BENCHES: Mapping[str, str] = {
     "soak": "10,000 episodes in one dream: growth after the first 1,000.",
     "acks": "A recording process killed 200 times: are acknowledged recordings there?",
     "truth": "Dream answers of the desk compared with the real desk's, with environments recorded.",
-    "beds": "Three public tool suites at default settings: calls answered, answers exact, whole episodes.",
+    "beds": "Six public tool suites: calls answered, answers exact, whole episodes.",
     "replays": "Random graphs, calls nested, parallel, repeated and interrupted: does a recording replay?",
     "agents": "Public agents, unchanged, under a scripted model: do record and simulate agree?",
     "day_one": "Foreign agents with nothing recorded and a consistent model: answered, and at what cost.",

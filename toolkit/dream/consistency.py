@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from dreamgym_kit.dream import things
 from dreamgym_kit.dream.contradictions import KnownFacts, known_facts
 from dreamgym_kit.dream.decision import MAX_CHANGES, Decision
-from dreamgym_kit.dream.entities import Record, is_id_name, mentioned, records
+from dreamgym_kit.dream.entities import Record, mentioned, records
 from dreamgym_kit.dream.json_values import copy_json, is_key, is_scalar, spell, walk
 from dreamgym_kit.dream.observed import answer_of, failed, observation, opened
 from dreamgym_kit.dream.programs.collections import VIEW, WHOLE
@@ -27,6 +27,7 @@ from dreamgym_kit.dream.programs.environment_fields import FIELD
 from dreamgym_kit.dream.programs.experience import ProgramTracker
 from dreamgym_kit.dream.programs.model import ToolProgram, made_up_places
 from dreamgym_kit.dream.programs.values import UNKNOWN, SeenStep, same, value_key
+from dreamgym_kit.dream.things import is_id_name
 from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.serialization import JsonValue

@@ -5,14 +5,13 @@ without one stands for the thing that the read's only argument names; rows under
 Fields of a record that refer to other things ("customer_id" of an order) are no records of those.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from dreamgym_kit.dream.json_values import Path, is_key, is_scalar
+from dreamgym_kit.dream.things import is_id_name
 from dreamgym_kit.serialization import JsonValue
 
-_ID_NAME = re.compile(r"(?:^|_)(?:id|no|number|key|ref|code|uuid|sku)$|[a-z](?:Id|ID|No|Ref|Key)$")
 _MOST, _DEEP = 400, 8
 _WRAPPERS = frozenset({"$json", "$answer", "content"})
 
@@ -30,11 +29,6 @@ class Record(NamedTuple):
         return (
             (name, value) for name, value in self.fields.items() if is_scalar(value) and name != self.named
         )
-
-
-def is_id_name(name: str) -> bool:
-    """Whether a field or argument of this name holds an id."""
-    return _ID_NAME.search(name) is not None
 
 
 def records(seen: JsonValue, args: Mapping[str, JsonValue]) -> Iterator[Record]:

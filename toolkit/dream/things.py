@@ -42,7 +42,7 @@ _WRAPPERS = frozenset(
     ["data", "result", "results", "response", "payload", "items", "rows", "records", "entries", "values"]
 )
 _ID_NAME = re.compile(
-    r"(?:^|_)(?:id|no|number|key|ref|reference|code|uuid|sku)$|[a-z](?:Id|ID|No|Ref|Key|Code)$"
+    r"(?:^|_)(?:id|no|number|key|ref|reference|code|uuid|sku)_?$|[a-z](?:Id|ID|No|Ref|Key|Code)$"
 )
 _PLAIN_ID = re.compile(r"(?:id|no|number|key|ref|reference|code|uuid|sku)", re.IGNORECASE)
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")

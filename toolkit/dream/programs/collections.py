@@ -19,11 +19,14 @@ from dreamgym_kit.dream.programs.values import (
     SeenStep,
     ValueKey,
     at_path,
+    has_digits,
     is_key,
     is_scalar,
+    is_thing,
     same,
     value_key,
 )
+from dreamgym_kit.dream.things import kind_of, kinds_of
 from dreamgym_kit.serialization import JsonValue
 
 VIEW = "view:"
@@ -32,8 +35,11 @@ WHOLE = "\0whole"
 _ID_ENDINGS = ("id", "sku", "key")
 _KEY_ENDINGS = ("id", "_no", "key", "sku", "code")
 _UNIQUE_ENDINGS = ("id", "no", "email", "code", "key")
+_UNIQUE = 0.95  # values of a field for each record, by which it can name one
 _MOSTLY = 0.95  # share of answers that have to show a form
 _PROOFS = 2  # elements with the same answer in lists of different lengths
+_JOINS = 0.1  # share of a list's keys that are a collection's, if it is a list of those records
+_PLAIN = 3  # fields that records of two kinds may have in common: id, name, type
 _ALIKE = 0.7  # share of fields by which two answers are records of one collection
 
 Path = tuple[str, ...]
@@ -138,10 +144,13 @@ class Collections:
         for episode in episodes:
             for step in episode.steps:
                 steps[step.tool].append(step)
+        self._shapes: dict[str, set[str]] = defaultdict(set)  # by collection: the fields of all its records
         self._find_projections(steps)
         self._records_by_fields = _records_at_start(reads, episodes)
-        self._find_documents(steps)
+        answers_of_writes = self._find_documents(steps)
         self._find_lists(steps)
+        for tool, field, arg, fields in answers_of_writes:
+            self._add_document(tool, field, arg, set(fields))
         structured = {*self.documents, *self.kinds, *self.projections, *self.lists}
         self.views = {tool for tool in steps if tool in reads and tool not in structured}
         spans = _by_span(reads, episodes)
@@ -155,7 +164,7 @@ class Collections:
         )
         self._find_shapes(steps)
         self._find_references(episodes)
-        del self._records_by_fields
+        del self._records_by_fields, self._shapes
 
     def facts(self, step: SeenStep) -> list[Fact]:
         """Return what an answer shows of records, and of its own view."""
@@ -244,7 +253,10 @@ class Collections:
                         self.projections[tool] = Projection(others[0], others[0], field_arg)
                         self.key_fields[others[0]] = others[0]
 
-    def _find_documents(self, steps: Mapping[str, list[SeenStep]]) -> None:
+    def _find_documents(
+        self, steps: Mapping[str, list[SeenStep]]
+    ) -> list[tuple[str, str | None, str | None, Counter[str]]]:
+        """Find the reads that answer one record. Return such writes: tool, field, argument, fields."""
         reads, writes = [], []
         for tool, calls in steps.items():
             good = [step for step in calls if step.ok and isinstance(step.out, dict)]
@@ -266,10 +278,11 @@ class Collections:
             field, fields = read[1], set(read[3])
             others = [other for _, other, _, names in reads if other != field and set(names) == fields]
             is_shared = any(self._is_shared(field, other, fields) for other in others)
-            return is_shared, not field.lower().endswith(_KEY_ENDINGS)
+            return is_shared, not field.lower().rstrip("_").endswith(_KEY_ENDINGS)
 
-        for tool, field, arg, fields in [*sorted(reads, key=rank), *writes]:
+        for tool, field, arg, fields in sorted(reads, key=rank):
             self._add_document(tool, field, arg, set(fields))
+        return writes
 
     def _find_kinds(self, tool: str, good: Sequence[SeenStep]) -> None:
         """Find a look-up of several kinds of records: in each answer some field repeats its one argument."""
@@ -331,7 +344,7 @@ class Collections:
     def _target(self, tool: str, field: str | None, fields: set[str]) -> str | None:
         """Return the collection whose records a tool answers, perhaps a new one."""
         is_question = False
-        for collection, known_fields in self.fields.items():
+        for collection, known_fields in self._shapes.items():
             key = self.key_fields[collection]
             keyed = field is None or field == key or tool not in self.reads
             alike = len(fields & known_fields) >= (_ALIKE if keyed else 1) * max(
@@ -356,6 +369,7 @@ class Collections:
             self.key_fields[target] = field
         key = self.key_fields[target]
         self.fields[target] |= fields
+        self._shapes[target] |= fields
         self.tool_fields[tool] = fields
         is_look_up = field == key or (tool in self.reads and field is not None)
         self.documents[tool] = Document(target, key, arg if is_look_up else None, field or key)
@@ -408,16 +422,22 @@ class Collections:
             mine = {value_key(value) for value in values}
             share, joined = max(
                 (
-                    (len(mine & known_keys) / len(mine), collection)
+                    (
+                        max(
+                            len(mine & known_keys) / len(mine),
+                            _JOINS * self._is_alike(collection, records[0]),
+                        ),
+                        collection,
+                    )
                     for collection, known_keys in keys.items()
-                    if self.key_fields[collection] == field
+                    if self.key_fields[collection] == field and self._fits(collection, records[0])
                 ),
                 default=(0.0, None),
             )
-            score = share * 3 + (field == "id" or field.lower().endswith(_KEY_ENDINGS))
+            score = share * 3 + (field == "id" or field.lower().rstrip("_").endswith(_KEY_ENDINGS))
             score += len(mine & given_keys) / len(mine) + 0.5 * (field in self.key_fields.values())
             if score >= 0.9 and (best is None or score > best[0]):
-                best = (score, field, joined if share >= 0.1 else None)
+                best = (score, field, joined if share >= _JOINS else None)
         if best is None:
             return
         _, field, joined = best
@@ -425,8 +445,19 @@ class Collections:
             # an equal field name does not prove that it is the same collection
             joined = field if field not in self.key_fields else f"{field}@{tool}"
             self.key_fields[joined] = field
-            keys[joined] |= {value_key(record[field]) for record in records}
+        keys[joined] |= {value_key(record[field]) for record in records}
         self.lists.setdefault(tool, []).append(ListSite(path, joined, field))
+        self._shapes[joined].update(*records)
+
+    def _fits(self, collection: str, record: Mapping[str, JsonValue]) -> bool:
+        """Whether a record has the fields of a collection: records of two kinds may both count from 1."""
+        shape = self._shapes[collection]
+        others = min(len(shape), len(record)) - 1  # beside the key
+        return others < 1 or 2 * (len(shape & record.keys()) - 1) >= others
+
+    def _is_alike(self, collection: str, record: Mapping[str, JsonValue]) -> bool:
+        """Whether a record has so many fields, and all of a collection's, that it can be of no other kind."""
+        return len(record) > _PLAIN and self._shapes[collection] == record.keys()
 
     def _documented(self, steps: Mapping[str, list[SeenStep]]) -> Iterator[tuple[Document, dict[str, Any]]]:
         for step in (step for calls in steps.values() for step in calls):
@@ -463,7 +494,7 @@ class Collections:
             item for value in values if isinstance(value, list) for item in value if isinstance(item, dict)
         ]
         for field in sorted({name for item in items for name in item}):
-            named = field == "id" or field.lower().endswith(_ID_ENDINGS)
+            named = field == "id" or field.lower().rstrip("_").endswith(_ID_ENDINGS)
             if named and all(is_key(item.get(field)) for item in items):
                 self.element_keys.setdefault((collection, path), []).append(field)
 
@@ -488,8 +519,11 @@ class Collections:
             for (collection, name), values in fields.items()
             if name != self.key_fields.get(collection)
             and "." not in name
-            and name.endswith(_UNIQUE_ENDINGS)
-            and len(values) >= 0.98 * len(keys[collection]) >= 5
+            and (
+                name.rstrip("_").endswith(_UNIQUE_ENDINGS)
+                or all(is_thing(of) and has_digits(str(of)) for _, (_, of) in values)
+            )
+            and len(values) >= _UNIQUE * len(keys[collection]) >= 5
         }
         for (tool, name), values in seen.args.items():
             collection = self._named_collection(name, values, keys)
@@ -532,16 +566,23 @@ class Collections:
     ) -> str | None:
         """Return the collection whose keys include most of these values."""
         numbers = all(key[0] == "n" for _, key in values)
-        last, best = name.split(".")[-1], (0.0, "")
+        last, best = name.split(".")[-1], (0.0, 0.0, "")
         for collection, others in keys.items():
             key_field = self.key_fields[collection]
             share = len(values & others) / len(values)
-            named = last == key_field or (key_field == "id" and last.endswith("id"))
+            named = last == key_field or (key_field.strip("_") == "id" and last.endswith("id"))
             if share >= (0.8 if numbers else 0.3) or (named and share > 0):
-                best = max(best, (share + named, collection))
-        if best[1] and (len(values & keys[best[1]]) >= 2 or best[0] >= 1):
-            return best[1]
+                called = kind_of(last, "") in self._kinds_in(collection)  # tells whose 7 it is
+                best = max(best, (share + named + called, share + named, collection))
+        if best[2] and (len(values & keys[best[2]]) >= 2 or best[1] >= 1):
+            return best[2]
         return None
+
+    def _kinds_in(self, collection: str) -> set[str]:
+        """Return the kinds of things in the names of the tools that answer these records."""
+        lists = [tool for tool, sites in self.lists.items() if any(s.collection == collection for s in sites)]
+        documents = [tool for tool, found in self.documents.items() if found.collection == collection]
+        return {kind for tool in lists + documents for kind in kinds_of(tool)}
 
 
 class _Values:

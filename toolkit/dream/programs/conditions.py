@@ -58,6 +58,15 @@ class Among(Condition, frozen=True):
         return any(same(value, allowed) for allowed in self.values)
 
 
+class AnyOf(Condition, frozen=True):
+    """At least one of these names has a value."""
+
+    names: tuple[str, ...]
+
+    def __call__(self, scope: Scope) -> Truth:
+        return any(is_known(scope.get(name, UNKNOWN)) for name in self.names)
+
+
 class Has(Condition, frozen=True):
     """A name has a value."""
 

@@ -505,6 +505,8 @@ class ProgramEpisode:
             and self.model.things(tool, args) not in program.given
         ):
             return None  # every argument is accounted for
+        if form[0] and kind == "write" and self._is_there_already(tool, out):
+            return None  # it makes another thing
         self.made_up |= self.model.guessed_ids(tool, out, self.state) if form[0] else set()
         share = lower_bound(count, total, NEAR) if count < total else min(1.0, 0.5 + 0.15 * total)
         kind += (
@@ -514,6 +516,13 @@ class ProgramEpisode:
         )
         outcome = "ok" if form[0] else "fail"
         return Proposed(form[0], out, f"{kind}|{outcome}|{str(form[1])[:40]}", (), share)
+
+    def _is_there_already(self, tool: str, out: JsonValue) -> bool:
+        """Whether the key of a record that a write makes is that of one made or changed in this episode."""
+        document = self.model.collections.documents.get(tool)
+        if document is None or document.key_arg is not None or not isinstance(out, dict):
+            return False
+        return (document.collection, value_key(out.get(document.key_field))) in self.state.changed
 
     def _names_nothing_known(
         self, program: ToolProgram, tool: str, args: Mapping[str, JsonValue], scope: Scope

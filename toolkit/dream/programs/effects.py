@@ -10,7 +10,7 @@ from dreamgym_kit.dream.programs.collections import VIEW, WHOLE
 from dreamgym_kit.dream.programs.environment_fields import FIELD, VALUE
 from dreamgym_kit.dream.programs.forms import Program
 from dreamgym_kit.dream.programs.scope import RESULT, Scope
-from dreamgym_kit.dream.programs.synthesis import direct, edited_map, explain
+from dreamgym_kit.dream.programs.synthesis import direct, edited_map, explain, partly
 from dreamgym_kit.dream.programs.values import GONE, UNKNOWN, ValueKey, is_scalar, same, value_key
 
 _MAX_SIGHTS = 80
@@ -106,7 +106,7 @@ def learn_effect(sights: Sequence[Sighting], *, of_view: bool = False) -> Effect
             for scope, _ in pairs
         )
         form = (edited_map(pairs, field, 3) if of_records else None) or explain(pairs, field)
-        form = form or edited_map(pairs, field, 3)
+        form = form or edited_map(pairs, field, 3) or partly(pairs, field, 3)
         if form:
             fields[field] = form
         else:

@@ -6,6 +6,7 @@ Programs are plain data: a person reads and corrects them, and they are written 
 import math
 import re
 from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -25,6 +26,8 @@ from dreamgym_kit.dream.programs.values import (
 from dreamgym_kit.serialization import JsonValue
 
 _MAX_PLACES = 15  # a float has no more
+_MAX_MINUTES = 10**8  # some two hundred years
+_SHORTEST_DATE = 10  # characters of "2026-11-29"
 _DATE_AND_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)")
 
 
@@ -119,6 +122,43 @@ class Linear(Program, frozen=True):
         return int(total) if self.whole and total == int(total) else round(total, 2)
 
 
+class Later(Program, frozen=True):
+    """A time as a text, some minutes after another one; `pattern` is of strftime."""
+
+    start: Program
+    minutes: Program
+    pattern: str
+
+    def __call__(self, scope: Scope) -> Any:
+        start, minutes = moment(self.start(scope)), figure(self.minutes(scope))
+        if start is None or minutes is None or abs(minutes) > _MAX_MINUTES:
+            return UNKNOWN
+        return (start + timedelta(minutes=minutes)).strftime(self.pattern)
+
+
+class Minutes(Program, frozen=True):
+    """The minutes between two times."""
+
+    since: Program
+    until: Program
+
+    def __call__(self, scope: Scope) -> Any:
+        since, until = moment(self.since(scope)), moment(self.until(scope))
+        if since is None or until is None:
+            return UNKNOWN
+        return (until - since).total_seconds() / 60
+
+
+def moment(value: object) -> datetime | None:
+    """Return the time that a text gives, without its zone; None where it gives no date."""
+    if not isinstance(value, str) or len(value) < _SHORTEST_DATE:
+        return None
+    try:
+        return datetime.fromisoformat(value.strip()).replace(tzinfo=None)
+    except ValueError:
+        return None
+
+
 class Decimals(Program, frozen=True):
     """A number as a text with this many decimals ("43.80"); halves round to the even digit."""
 
@@ -198,19 +238,20 @@ class Update(Program, frozen=True):
 
 
 class UpdateKey(Program, frozen=True):
-    """A map of records with one entry changed."""
+    """A map with one entry changed; with `adds`, or given this entry where it has none."""
 
     base: Program
     key: Program
     change: Program
+    adds: bool = False
 
     def __call__(self, scope: Scope) -> Any:
         base, key = self.base(scope), self.key(scope)
         if not isinstance(base, dict) or key is UNKNOWN:
             return UNKNOWN
-        if not isinstance(key, str) or key not in base:
+        if not isinstance(key, str) or not (key in base or self.adds):
             return dict(base)
-        value = self.change(scope.child(element_names(base[key])))
+        value = self.change(scope.child(element_names(base[key])) if key in base else scope)
         return UNKNOWN if value is UNKNOWN else {**base, key: value}
 
 
@@ -338,7 +379,7 @@ class Fields(Program, frozen=True):
     def __call__(self, scope: Scope) -> Any:
         out: dict[str, JsonValue] = {}
         for field, form in self.fields:
-            rests_on = isinstance(form, (Linear, Arithmetic, Decimals, Apply, Get, Switch, If)) and out
+            rests_on = isinstance(form, (Linear, Arithmetic, Decimals, Apply, Get, Switch, If, Text)) and out
             value = form(scope.child(sibling_names(out)) if rests_on else scope)
             if value is UNKNOWN:
                 return UNKNOWN
@@ -386,7 +427,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "negative": lambda value: -value if is_number(value) else UNKNOWN,
     "abs": lambda value: abs(value) if is_number(value) else UNKNOWN,
     "sorted": lambda value: sorted(value, key=str) if isinstance(value, list) else UNKNOWN,
-    "length": lambda value: len(value) if isinstance(value, (list, dict)) else UNKNOWN,
+    "length": lambda value: len(value) if isinstance(value, (list, dict, str)) else UNKNOWN,
     "money": lambda value: f"{value:.2f}" if is_number(value) else UNKNOWN,
     "not": lambda value: not value if isinstance(value, bool) else UNKNOWN,
     "round2": lambda value: round(value, 2) if is_number(value) else UNKNOWN,

@@ -64,7 +64,8 @@ _NEVER_MATTERS = 6  # answers that an argument left alike, before it counts as o
 _MAX_CALLS, _MAX_EXAMPLES = 300, 60  # of one tool's tree, of one outcome's program
 _MAX_TEXTS = 12  # outcomes of one tool; more are texts of all kinds
 _MAX_CHOICES, _EACH_CHOICE = 12, 4  # values of an argument, and how often each was given on average
-_COUNTER_NAME = re.compile(r"(id|no|number)$|^$")
+_WORDS = 3  # of a choice; a longer text is free
+_COUNTER_NAME = re.compile(r"(id|no|number)_?$|^$")
 _PAGING = re.compile(r"page|limit|offset|cursor|(^|_)(size|count|top|skip|first|after)$", re.IGNORECASE)
 _AMOUNT_OR_TIME = re.compile(r"[-+]?\d[\d.,]*$|\d{4}-\d\d|\d\d?:\d\d")
 _LIMIT = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w-])")
@@ -444,6 +445,7 @@ class _Miner:
             few = len(counts) <= _MAX_CHOICES and counts.total() >= _EACH_CHOICE * len(counts)
             coded = [text for kind, text in counts if kind == "s" and has_digits(text, 2)]
             is_open = any((tool, name) in keys or _AMOUNT_OR_TIME.match(text) for text in coded)
+            is_open = is_open or any(len(str(text).split()) > _WORDS for _, text in counts)
             if (few and not is_open) or all(kind == "b" for kind, _ in counts):
                 self.model.tools[tool].choices[name] = frozenset(counts)
 

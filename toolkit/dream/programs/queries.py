@@ -415,7 +415,8 @@ class _Selecting:
         texts = tuple(
             field for field in fields if any(isinstance(record.get(field), str) for _, record in returned)
         )
-        for test in ("contains", WORDS) if not single and texts else ():
+        narrow = any(predicate.test in _FOR_ONE for predicate in single)  # an order may hold by chance
+        for test in ("contains", WORDS) if not narrow and texts else ():
             if not passes(Predicate(test, texts)):
                 continue
             needed = list(texts)

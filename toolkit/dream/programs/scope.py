@@ -42,7 +42,7 @@ _MAX_NUMBERS = 60  # names that arithmetic is tried with; pairs of them are
 SHARED = "all "
 """Prefix of the names of texts that all known records of a collection have."""
 _MAX_SHARING = 20  # known records; of more, one field is seldom the same in all, and looking takes long
-_ID_ENDINGS = ("id", "sku", "key")
+_ID_ENDINGS = ("id", "id_", "sku", "key")
 _AMOUNTS = ("price", "amount", "cost", "total", "qty", "quantity")
 _STATES = ("status", "state", "kind", "type")
 RESULT = "result"

@@ -9,10 +9,11 @@ import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any
 
-from dreamgym_kit.dream.programs.conditions import Example, Has
+from dreamgym_kit.dream.programs.conditions import Condition, Example, Has, Is
 from dreamgym_kit.dream.programs.environment_fields import FIELD
 from dreamgym_kit.dream.programs.forms import (
     FUNCTIONS,
@@ -28,12 +29,14 @@ from dreamgym_kit.dream.programs.forms import (
     Fields,
     Get,
     If,
+    Later,
     Linear,
     ListOf,
     MadeUp,
     MakeRecord,
     Map,
     MapItems,
+    Minutes,
     Open,
     Program,
     Switch,
@@ -41,9 +44,10 @@ from dreamgym_kit.dream.programs.forms import (
     Tie,
     Update,
     UpdateKey,
+    moment,
     sibling_names,
 )
-from dreamgym_kit.dream.programs.scope import Scope, element_names, is_id_text, name_cost
+from dreamgym_kit.dream.programs.scope import Scope, element_names, ending, is_id_text, name_cost
 from dreamgym_kit.dream.programs.trees import candidates, cost
 from dreamgym_kit.dream.programs.values import (
     UNKNOWN,
@@ -60,11 +64,14 @@ from dreamgym_kit.dream.programs.values import (
 from dreamgym_kit.serialization import JsonValue
 
 _MAX_TOKENS = 120  # of a text that is taken apart
+_CLOCKS = ("%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d")
+_BETWEEN = "\n\r\t -,;|*"  # what stands between a text and what was added to it
 _MAX_FIELDS = 60
+_ENOUGH = 4  # examples on one side of a test whose other side stays open; lengths of a text
 _MAX_ELEMENTS = 60  # of all lists of the examples, from which the form of one is learned
 _MARKS = "\ue000-\uf8ff"  # private characters: one stands for a whole argument
-_MADE_UP = re.compile(r"(id|_at|time|date|number|token|key|ref|no)$")
-_IDS = re.compile(r"(id|no|number)'", re.IGNORECASE)
+_MADE_UP = re.compile(r"(id|_at|time|date|number|token|key|ref|no)_?$")
+_IDS = re.compile(r"(id|no|number)_?'", re.IGNORECASE)
 _TIME = re.compile(r"(_at|time|timestamp)$")
 _DATED = re.compile(r"\d{4}-\d\d-\d\d")
 _SECONDS = re.compile(r":\d\d:(?!00)\d\d")
@@ -93,7 +100,7 @@ def explain(
     if arithmetic and (kinds <= {int, float} or kinds == {str}) and len(examples) >= 2:
         forms.append(lambda: _decimal_text(examples) if kinds == {str} else _numeric(examples))
     if kinds == {str}:
-        forms.append(lambda: _text(examples))
+        forms.append(lambda: _text(examples) or _joined(examples) or _later(examples))
     if len(distinct) <= 8 and len(examples) >= 6 and all(map(is_scalar, outs)):
         forms.append(lambda: _case(examples))
     if kinds == {dict} and depth:
@@ -258,13 +265,15 @@ def _by_function(examples: Examples, function: str, field: str) -> Apply | None:
     """Explain values as a function of one name."""
     apply, good = FUNCTIONS[function], []
     scope, out = examples[0]
+    lengths = len({value_key(length) for _, length in examples})
     for name, value in scope.items():
         if not is_known(value):
             continue
         of_text = isinstance(value, str) and isinstance(out, str) and len(value) == len(out)
         if function in ("lower", "upper") and not of_text:
             continue
-        if not same(apply(value), out):
+        by_chance = function == "length" and isinstance(value, str) and lengths < _ENOUGH
+        if by_chance or not same(apply(value), out):
             continue
         results = [
             (apply(example_scope[name]), wanted)
@@ -284,7 +293,8 @@ def _numeric(examples: Examples) -> Program | None:
     """Explain numbers by arithmetic on two names, a linear function of one, or a weighted sum of siblings."""
     if len({value_key(out) for _, out in examples}) < 2:
         return None
-    return _step(examples) or _two_numbers(examples) or _line(examples) or _weighted_sum(examples)
+    ways = (_step, _difference, _two_numbers, _line, _weighted_sum)
+    return next((form for way in ways if (form := way(examples)) is not None), None)
 
 
 def _decimal_text(examples: Examples) -> Decimals | None:
@@ -311,6 +321,29 @@ def _step(examples: Examples) -> Program | None:
     return None
 
 
+def _difference(examples: Examples) -> Linear | None:
+    """Explain a price of what an argument adds to a field of its name: 50 * (args.bags - order.bags)."""
+    names = [name for name, _ in examples[0][0].numbers()]
+    for new, old in itertools.product(names, names):
+        if not new.startswith("args.") or old.startswith("args.") or ending(new) != ending(old):
+            continue
+        for before in ((), ("old",)):
+            rises = set()
+            for scope, out in examples:
+                numbers = [figure(scope.get(name)) for name in (new, old, *before)]
+                known = [number for number in numbers if number is not None]
+                if len(known) < len(numbers):
+                    break
+                rises.add((known[0] - known[1], out - sum(known[2:])))
+            else:
+                prices = {round(rise / more, 4) for more, rise in rises if more}
+                exact = len(prices) == 1 and all(more or not rise for more, rise in rises)
+                if exact and len(examples) > 2 and len(rises) > 1 and (price := prices.pop()):
+                    terms = ((new, price), (old, -price), *((name, 1.0) for name in before))
+                    return Linear(terms, whole=_whole(examples))
+    return None
+
+
 def _two_numbers(examples: Examples) -> Program | None:
     scope, out = examples[0]
     atoms: list[tuple[Program, float, float]] = [
@@ -325,7 +358,7 @@ def _two_numbers(examples: Examples) -> Program | None:
         )
         for name, value in factors
         for other, factor in scope.numbers()[:25]
-        if name != other
+        if name != other and len(examples) > 2  # two may agree by chance
     ]
     proposed = []
     for (left, x, far), (right, y, further) in itertools.chain(
@@ -467,6 +500,45 @@ def _text(examples: Examples) -> Text | None:
     )
 
 
+def _joined(examples: Examples) -> Text | None:
+    """Explain texts as a known one that another follows, after the same sign: a note and what is added."""
+    for name in _names_of(str, examples):
+        rests = [(scope, out[len(scope[name]) :]) for scope, out in examples if out.startswith(scope[name])]
+        if len(rests) < len(examples) or len({rest for _, rest in rests}) < 2:
+            continue
+        signs = {rest[: len(rest) - len(rest.lstrip(_BETWEEN))] for _, rest in rests}
+        for between in ["", *signs] if len(signs) == 1 else [""]:
+            follows = direct([(scope, rest[len(between) :]) for scope, rest in rests])
+            if follows is not None:
+                return Text((Get((name,)), *([between] if between else []), follows))
+    return None
+
+
+def _later(examples: Examples) -> Later | None:
+    """Explain a time as another one and so many minutes: always as many, given, or between two times."""
+    wanted = [at for _, out in examples if (at := moment(out)) is not None]
+    forms = [form for form in _CLOCKS if [at.strftime(form) for at in wanted] == [out for _, out in examples]]
+    if not forms or len(examples) < 2:
+        return None
+    times: dict[str, list[datetime]] = {}
+    for name in _names_of(str, examples):
+        known = [at for scope, _ in examples if (at := moment(scope[name])) is not None]
+        if len(known) == len(examples):
+            times[name] = known
+    for start, starts in times.items():
+        spans = [(end - at).total_seconds() / 60 for end, at in zip(wanted, starts, strict=True)]
+        rows = [(scope, span) for (scope, _), span in zip(examples, spans, strict=True)]
+        minutes: Program | None = Const(spans[0]) if len(set(spans)) == 1 and len(spans) > 2 else direct(rows)
+        for since, until in itertools.permutations(times, 2) if minutes is None else ():
+            between = Minutes(Get((since,)), Get((until,)))
+            if start not in (since, until) and all(between(scope) == span for scope, span in rows):
+                minutes = between
+                break
+        if minutes is not None:
+            return Later(Get((start,)), minutes, forms[0])
+    return None
+
+
 def _tied(scopes: Sequence[Scope], token: str) -> Program | None:
     """Return a program for a numeric argument or record field that equaled this word in every example."""
     if not token[:1].isalnum():
@@ -483,15 +555,11 @@ def _tied(scopes: Sequence[Scope], token: str) -> Program | None:
 
 
 def _with_marks(scope: Scope, text: str) -> list[str]:
-    """Split a text into tokens; each argument in it is one token."""
+    """Split a text into tokens; an argument, or a known value of several words, is one of them."""
     marks: dict[str, str] = {}
-    for name, value in scope.items():
-        if (
-            name.startswith(("args.", "item."))
-            and isinstance(value, str)
-            and len(value) > 1
-            and value in text
-        ):
+    for name, value in sorted(scope.items(), key=lambda entry: not entry[0].startswith(("args.", "item."))):
+        given = name.startswith(("args.", "item."))
+        if isinstance(value, str) and len(value) > 1 and value in text and (given or " " in value):
             mark = chr(0xE000 + len(marks))
             text = text.replace(value, mark)
             marks[mark] = value
@@ -513,10 +581,27 @@ def _record(examples: Examples, depth: int, splits: int) -> Program | None:
         }
         if all(form and form.names[0].startswith(("args.", "item.", "element.")) for form in each.values()):
             return MakeRecord({name: form for name, form in each.items() if form})
-    updated = _updated(examples, depth, splits)
+    updated = _entered(examples, depth) or _updated(examples, depth, splits)
     if updated is not None and all(isinstance(updated.base(scope), dict) for scope, _ in examples):
         return updated
     return _composed(examples, depth, splits) or updated  # an update may have more fields than some examples
+
+
+def _entered(examples: Examples, depth: int) -> UpdateKey | None:
+    """Explain maps as a known map in which an argument names an entry."""
+    for name in _names_of(dict, examples):
+        pairs = [(scope.child({"old": scope.get(name, UNKNOWN)}), out) for scope, out in examples]
+        form = edited_map(pairs, "", depth)
+        if form is not None and form.adds:
+            return UpdateKey(Get((name,)), form.key, form.change, adds=True)
+    return None
+
+
+def _names_of(kind: type, examples: Examples) -> list[str]:
+    """Return the names that have a value of this kind in all examples, the nearest first."""
+    shared = set.intersection(*(set(scope) for scope, _ in examples))
+    names = (name for name in shared if all(isinstance(scope[name], kind) for scope, _ in examples))
+    return sorted(names, key=lambda name: (name_cost(name), name))
 
 
 def _updated(examples: Examples, depth: int, splits: int) -> Update | None:
@@ -637,26 +722,27 @@ def _seen_once(pairs: Examples) -> Program | None:
 
 
 def edited_map(pairs: Examples, field: str, depth: int) -> UpdateKey | None:
-    """Explain a change of one entry of the map `old`, under a key that a name gives."""
+    """Explain a change of one entry of the map `old`, or a new one, under a key that a name gives."""
     keys: list[str | None] = []
     for scope, out in pairs:
         old = scope.get("old", UNKNOWN)
-        if not isinstance(old, dict) or not isinstance(out, dict) or set(old) != set(out):
+        if not isinstance(old, dict) or not isinstance(out, dict) or not set(old) <= set(out):
             return None
-        changed = [name for name in old if not same(old[name], out[name])]
+        changed = [name for name in out if name not in old or not same(old[name], out[name])]
         if len(changed) > 1:
             return None
         keys.append(changed[0] if changed else None)
     selector = direct([(scope, key) for (scope, _), key in zip(pairs, keys, strict=True) if key is not None])
     if selector is None:
         return None
-    inside = []
+    inside, adds = [], False
     for scope, out in pairs:
-        key = selector(scope)
-        if isinstance(key, str) and key in scope["old"]:
-            inside.append((scope.child(element_names(scope["old"][key])), out[key]))
+        key, old = selector(scope), scope["old"]
+        if isinstance(key, str) and key in out:
+            adds = adds or key not in old
+            inside.append((scope.child(element_names(old[key])) if key in old else scope, out[key]))
     change = explain(inside, field, depth - 1, 1)
-    return UpdateKey(Get(("old",)), selector, change) if change else None
+    return UpdateKey(Get(("old",)), selector, change, adds) if change else None
 
 
 def _list(examples: Examples, field: str, depth: int) -> Program | None:
@@ -839,31 +925,41 @@ def _fits(form: Program, examples: Examples) -> bool:
 
 def _branch(examples: Examples, field: str, depth: int, splits: int) -> If | None:
     """Return two programs and the test that chooses between them."""
-    best: tuple[float, Any, list[Any]] | None = None
+    for condition, sides in _parted(examples):
+        forms = [form for side in sides if (form := explain(side, field, depth, splits - 1)) is not None]
+        if len(forms) == len(sides):
+            return If(condition, *forms)
+    return None
+
+
+def partly(examples: Examples, field: str, depth: int) -> If | None:
+    """Return a program for the examples on one side of a test; what the others are stays open."""
+    for condition, sides in _parted(examples):
+        forms = [explain(side, field, depth, 0) if len(side) >= _ENOUGH else None for side in sides]
+        if any(forms):
+            return If(condition, *(form or Open() for form in forms))
+    return None
+
+
+def _parted(examples: Examples) -> Iterator[tuple[Condition, Sequence[Examples]]]:
+    """Yield tests that part the examples as their values do, with both sides; the most even ones first."""
     scopes = [scope for scope, _ in examples]
-    ways = list(_ways_to_part(examples))[:4]
-    wanted, given = [labels for labels, _ in ways], [Has(name) for _, name in ways if name]
-    for condition, truths in candidates(scopes, 120) if wanted else ():
-        if UNKNOWN in truths:
+    ways = [*itertools.islice(_ways_to_part(examples), 4), *itertools.islice(_by_presence(scopes), 4)]
+    given = [Has(name) for _, name in ways if name]
+    best: dict[tuple[bool, ...], tuple[float, Condition]] = {}
+    for condition, truths in candidates(scopes, 120) if ways else ():
+        if UNKNOWN in truths or (isinstance(condition, Is) and isinstance(condition.value, float)):
             continue
         turned = [not truth for truth in truths]
-        tells = any(truths == labels or turned == labels for labels in wanted)
         far = cost(condition) - (condition in given)
-        if tells and (best is None or far < best[0]):
-            best = (far, condition, truths)
-    if best is None:
-        return None
-    _, condition, truths = best
-    then, otherwise = (
-        explain(
-            [example for example, truth in zip(examples, truths, strict=True) if truth is side],
-            field,
-            depth,
-            splits - 1,
-        )
-        for side in (True, False)
-    )
-    return If(condition, then, otherwise) if then and otherwise else None
+        if any(truths == labels or turned == labels for labels, _ in ways):
+            key = tuple(truths)
+            best[key] = min(best.get(key, (far, condition)), (far, condition), key=lambda found: found[0])
+    uneven = {key: abs(len(key) - 2 * sum(key)) for key in best}
+    for key in sorted(best, key=lambda key: (uneven[key], best[key][0])):
+        rows = list(zip(examples, key, strict=True))
+        sides = [[example for example, truth in rows if truth is side] for side in (True, False)]
+        yield best[key][1], sides
 
 
 def _ways_to_part(examples: Examples) -> Iterator[tuple[list[bool], str]]:
@@ -885,6 +981,14 @@ def _ways_to_part(examples: Examples) -> Iterator[tuple[list[bool], str]]:
                 yield labels, name
 
 
+def _by_presence(scopes: Sequence[Scope]) -> Iterator[tuple[list[bool], str]]:
+    """Yield splits of the examples by an optional argument."""
+    given = Counter(name for scope in scopes for name in scope if name.startswith("args."))
+    for name, count in given.items():
+        if name.count(".") == 1 and 2 <= count <= len(scopes) - 2:
+            yield [name in scope for scope in scopes], name
+
+
 def record_with_gaps(examples: Examples, *, writes: bool) -> Fields | None:
     """Explain a record field by field; unexplained ids and times are made up."""
     counts = Counter(name for _, out in examples for name in out)
@@ -894,26 +998,33 @@ def record_with_gaps(examples: Examples, *, writes: bool) -> Fields | None:
     scopes = [scope for scope, _ in examples]
     for turn in range(3):
         for name in counts:
-            if name in forms and not isinstance(forms[name], Open):
+            if name in forms and not _is_open(forms[name]):
                 continue
             pairs = [(scope, out[name]) for scope, (_, out) in zip(scopes, examples, strict=True)]
             forms.pop(name, None)
-            forms[name] = _gap(pairs, name, turn, writes=writes) or Open()
-        if not any(isinstance(form, Open) for form in forms.values()):
+            forms[name] = _gap(pairs, name, turn, writes=writes) or partly(pairs, name, 3) or Open()
+        if not any(map(_is_open, forms.values())):
             break
-        explained = [name for name, form in forms.items() if not isinstance(form, (Open, MadeUp))]
+        explained = [name for name, form in forms.items() if not (_is_open(form) or isinstance(form, MadeUp))]
         scopes = [
             scope.child(sibling_names({name: out[name] for name in explained})) for scope, out in examples
         ]
     return Fields(tuple(forms.items()))
 
 
+def _is_open(form: Program) -> bool:
+    return isinstance(form, Open) or (isinstance(form, If) and Open() in (form.then, form.otherwise))
+
+
 def _gap(pairs: Examples, name: str, turn: int, *, writes: bool) -> Program | None:
+    texts = all(isinstance(value, str) for _, value in pairs)
     form = explain(pairs, name, 3, 1) if not turn or figure(pairs[0][1]) is not None else None
+    if turn and texts and form is None:
+        form = _text(pairs)  # an amount in it may be another field
     counter = next((key for key in pairs[0][0] if key.startswith("next.") and key.endswith(f".{name}")), None)
     if counter is not None and not isinstance(form, (Get, Const)):
         return Get((counter,))
-    if form is None and writes and not turn and all(isinstance(value, str) for _, value in pairs):
+    if form is None and writes and not turn and texts:
         form = _by_several(pairs)
     if form is None and writes and is_made_up(name, [value for _, value in pairs]):
         return MadeUp(pairs[0][1])

@@ -11,6 +11,7 @@ from msgspec import Struct
 from dreamgym_kit.dream.programs.collections import VIEW
 from dreamgym_kit.dream.programs.conditions import (
     Among,
+    AnyOf,
     AtMost,
     Condition,
     CountedIn,
@@ -283,12 +284,16 @@ def _laws(scopes: Sequence[Scope], names: Counter[str], least: int) -> Iterator[
     for name, count in often.items():
         yield from _value_laws(name, count, scopes, least)
     args = [name for name in names if name.startswith("args.")]
+    optional = tuple(arg for arg in args if arg.count(".") == 1 and names[arg] < len(scopes))
+    if len(scopes) >= 2 * least and len(optional) > 1:
+        yield from filter(always, [AnyOf(optional)])
     keys = [arg for arg in args if all(has_digits(str(scope[arg])) for scope in scopes if arg in scope)]
     yield from filter(always, map(HeardBefore, keys))
     for arg in args:
         for name in names:
             yield from filter(always, _list_laws(arg, name, scopes))
-            if name != arg and "<args." in name and _is_bound(arg, name, scopes, 6, 1 / 3):
+            of_field = name != arg and "<args." in name and not name.startswith("len(")
+            if of_field and _is_bound(arg, name, scopes, 6, 1 / 3):
                 yield AtMost(arg, name)
         yield from _agreements(arg, names, scopes)
     lengths = [f"len({arg})" for arg in args if f"len({arg})" in names]
@@ -341,7 +346,7 @@ def _value_laws(name: str, count: int, scopes: Sequence[Scope], least: int) -> I
             yield InRange(name, min(values.values()), max(values.values()))
         if len(counts) >= 5 and all(isinstance(value, str) and is_thing(value) for value in there):
             yield from _text_laws(name, list(values.values()))
-    if "<args." in name and name.count(">") == 1:
+    if "<args." in name and name.count(">") == 1 and "[" not in name.rpartition(">")[2]:
         yield from _record_laws(name, count, plain, scopes, least)
 
 

@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dreamgym_kit.dream.entities import is_id_name
 from dreamgym_kit.dream.programs.collections import RecordedCalls
 from dreamgym_kit.dream.programs.scope import Parameters
 from dreamgym_kit.dream.programs.values import SeenStep, has_digits, same
+from dreamgym_kit.dream.things import is_id_name
 from dreamgym_kit.serialization import JsonValue
 
 _FOLDS = 3
