@@ -8,7 +8,9 @@ import pytest
 
 from dreamgym_kit.dream.programs.dreaming import ProgramEpisode
 from dreamgym_kit.dream.programs.experience import Programs, learn
-from dreamgym_kit.dream.programs.values import SeenStep
+from dreamgym_kit.dream.programs.forms import Const, Later
+from dreamgym_kit.dream.programs.scope import Scope
+from dreamgym_kit.dream.programs.values import UNKNOWN, SeenStep
 from dreamgym_kit.dream.recorded_episodes import HistoryStep, RecordedEpisode
 
 MANY = 24
@@ -146,3 +148,8 @@ def test_a_write_on_another_thing_is_answered_exactly(kind: str) -> None:
         assert (told and told.out) == out
     if kind == "edit":  # every recorded call changed something
         assert dream.consider("do_edit", {"trip": "T21x"}) is None
+
+
+@pytest.mark.parametrize("minutes", [10**9, 10.0**300, float("nan"), float("inf")])
+def test_a_time_that_no_calendar_has_is_unknown(minutes: float) -> None:
+    assert Later(Const("9999-12-31"), Const(minutes), "%Y-%m-%d")(Scope()) is UNKNOWN

@@ -26,7 +26,6 @@ from dreamgym_kit.dream.programs.values import (
 from dreamgym_kit.serialization import JsonValue
 
 _MAX_PLACES = 15  # a float has no more
-_MAX_MINUTES = 10**8  # some two hundred years
 _SHORTEST_DATE = 10  # characters of "2026-11-29"
 _DATE_AND_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)")
 
@@ -131,9 +130,12 @@ class Later(Program, frozen=True):
 
     def __call__(self, scope: Scope) -> Any:
         start, minutes = moment(self.start(scope)), figure(self.minutes(scope))
-        if start is None or minutes is None or abs(minutes) > _MAX_MINUTES:
+        if start is None or minutes is None or not math.isfinite(minutes):
             return UNKNOWN
-        return (start + timedelta(minutes=minutes)).strftime(self.pattern)
+        try:
+            return (start + timedelta(minutes=minutes)).strftime(self.pattern)
+        except OverflowError:  # no calendar has such a year
+            return UNKNOWN
 
 
 class Minutes(Program, frozen=True):

@@ -557,9 +557,9 @@ def _tied(scopes: Sequence[Scope], token: str) -> Program | None:
 def _with_marks(scope: Scope, text: str) -> list[str]:
     """Split a text into tokens; an argument, or a known value of several words, is one of them."""
     marks: dict[str, str] = {}
-    for name, value in sorted(scope.items(), key=lambda entry: not entry[0].startswith(("args.", "item."))):
-        given = name.startswith(("args.", "item."))
-        if isinstance(value, str) and len(value) > 1 and value in text and (given or " " in value):
+    there = [(name, value) for name, value in scope.items() if isinstance(value, str) and value in text]
+    for name, value in sorted(there, key=lambda entry: not entry[0].startswith(("args.", "item."))):
+        if len(value) > 1 and (name.startswith(("args.", "item.")) or " " in value):
             mark = chr(0xE000 + len(marks))
             text = text.replace(value, mark)
             marks[mark] = value

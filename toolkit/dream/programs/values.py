@@ -167,7 +167,8 @@ def shape_of(text: str, arg_values: Iterable[JsonValue] = ()) -> str:
     """Return a text with arguments and numbers masked; no argument is looked for inside a word or number."""
     parts = {value for value in arg_values if isinstance(value, str) and len(value) > 1}
     for part in sorted(parts, key=len, reverse=True):
-        text = re.sub(rf"(?<![^\W_]){re.escape(part)}(?![^\W_])", "@", text)
+        if part in text:
+            text = re.sub(rf"(?<![^\W_]){re.escape(part)}(?![^\W_])", "@", text)
     return _WITH_DIGITS.sub("#", text)[:_MAX_MASKED]
 
 
