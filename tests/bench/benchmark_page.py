@@ -9,10 +9,10 @@ Each line says what a benchmark measures, its figures and their goals. A missed 
 **missed**. `python tests/bench/run.py NAME` measures one again; without names it runs all and writes this
 page. All figures, with seeds, days and tables: `tests/bench/figures.md`.
 
-*Desk* is the demo's support desk. *Success* is the share of held-out tasks that pass on the real tools.
-*Exact* is the share of answered calls whose answer equals the real one, up to generated IDs (`experience`: of
-all calls). *Composed* means recordings and rules, *layered* adds the model. `unseen`: nothing was recorded of
-the environment.
+*Desk*: the demo's support desk. *Success*: share of held-out tasks that pass on the real tools. *Exact*:
+share of answered calls whose answer equals the real one, up to generated IDs (`experience`: of all calls).
+*Composed*: recordings and rules; *layered*: with the model. `unseen`: nothing of the environment was
+recorded.
 """
 TOPICS: Mapping[str, str] = {
     "leaks": "Does a real tool run?",

@@ -58,7 +58,7 @@ BENCHES: Mapping[str, str] = {
     "probes": "Questions that tempt the dream of three planted APIs into confident lies, and honest twins.",
     "effects": "Effects guessed from names and descriptions, next to what the tools' authors say.",
     "experience": "The nano experience model on held-out environments, next to recordings and programs.",
-    "mining": "Seconds to mine 10,000 recordings and to load kept programs; time of one answer.",
+    "mining": "Seconds to mine 10,000 recordings, to load kept programs, to answer.",
     "weaviate_buffer": "The buffer on Weaviate's double: same hits as a file, rows lost by kills, requests.",
     "store": "SQLite buffer with 100,000 recordings: search, exact lookup, appends.",
     "million": "1,000,000 recordings: time to open and to search, memory.",

@@ -26,7 +26,7 @@ _CONTROLS = re.compile(
     "\U000e0000-\U000e0fff"  # tags and further selectors: invisible text
     "]"
 )
-_LINE_ENDS = re.compile(r"[ \t]*\n\s*|\t|\u0085")
+_LINE_ENDS = re.compile(r"(?<![ \t])[ \t]*\n\s*|\t|\u0085")
 
 
 def clean(text: str) -> str:
