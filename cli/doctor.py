@@ -1,4 +1,4 @@
-"""`dreamgym-kit doctor`: what works, what to mend, and what stops a dry run.
+"""`dreamgym-kit doctor`: what works, what to fix, and what stops a dry run.
 
 First come the checks that need no graph: packages, recordings, models, workers, servers.
 """

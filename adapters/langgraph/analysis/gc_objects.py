@@ -87,7 +87,7 @@ class Living:
         return _still(self._models)
 
     def bindings(self) -> list[Any]:
-        """The runnables with arguments of their own: what models are told of."""
+        """The runnables that bind arguments to another, such as tools to a model."""
         return _still(self._bindings)
 
     def functions(self) -> list[Any]:

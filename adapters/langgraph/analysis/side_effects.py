@@ -514,9 +514,7 @@ def acts_by(value: Any) -> str | None:
     """Return what a value is or reaches outside the process; None: nothing known."""
     if isinstance(value, io.IOBase):
         return OPEN if _is_open_for_writing(value) else None
-    if (
-        type(value) in (dict, list, tuple, set) and len(value) <= _MAX_IN_A_TABLE
-    ):  # of clients, and nothing else
+    if type(value) in (dict, list, tuple, set) and len(value) <= _MAX_IN_A_TABLE:  # of clients alone
         acting = [acts_by(entry) for entry in (value.values() if type(value) is dict else value)]
         return acting[0] if acting and all(acting) else None
     if isinstance(value, types.BuiltinFunctionType | types.FunctionType):

@@ -170,9 +170,9 @@ def hook_tool_functions(living: Living | None = None) -> None:
     living = living or Living()
     HOLDINGS.scan(living.tools())
     for bound in living.bindings():
-        told = getattr(bound, "kwargs", {})
-        if "ls_structured_output_format" in told:
-            HOLDINGS.add_bound(bound.bound, told.get("tools", ()), structured=True)
+        arguments = getattr(bound, "kwargs", {})
+        if "ls_structured_output_format" in arguments:
+            HOLDINGS.add_bound(bound.bound, arguments.get("tools", ()), structured=True)
     for tool in HOLDINGS.tools():
         hook_bodies(tool)
     hook_twins(living)

@@ -10,6 +10,7 @@ guard's to judge, which tells files that are allowed from others.
 
 import contextlib
 import functools
+import gc
 import logging
 import sys
 import types
@@ -119,6 +120,8 @@ def register_nodes(graph: Pregel[Any], settings: Settings) -> None:
 
 
 _LOCAL = (OPENS, "shutil")
+_MOST_HELD = 300  # objects that tell one call from another
+_HOLDERS = (dict, frozenset, list, set, tuple, functools.partial, types.MethodType)
 _MAX_LEFT = 3  # steps from what an episode left to what acts
 # Their methods run because the framework calls them, not because the agent chose to.
 _CALLED_BY_FRAMEWORK = (
@@ -170,13 +173,12 @@ def _of_agent(
         return False
     if harmless is not None:
         given = [*args, *kwargs.values()]
-        owners = (object.__getattribute__(one, "__dict__") for one in given if type(one).__dictoffset__)
-        held = (part for owner in owners for part in list(owner.values()))
-        kinds = tuple(map(type, (*given, *held)))
+        kinds = _kinds(given)
         if kinds in harmless or not (body is None or isinstance(body, BaseTool)):
             return False
         if read(function, given=given).acts in (None, OPENS):
-            harmless.add(kinds)
+            if kinds is not None:
+                harmless.add(kinds)
             return False
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -186,6 +188,25 @@ def _of_agent(
             return False
         frame = frame.f_back
     return True
+
+
+def _kinds(given: Iterable[Any]) -> tuple[Any, ...] | None:
+    """Return the kinds of what a call is given, and of all that this holds; None: it holds too much."""
+    kinds: list[Any] = []
+    waiting, known = list(given), set[int]()
+    for value in waiting:  # it grows
+        kind = type(value)
+        kinds.append(value.__code__ if kind is types.FunctionType else kind)
+        if id(value) in known:
+            continue
+        known.add(id(value))
+        if kind is types.FunctionType:
+            waiting += [part for cell in value.__closure__ or () for part in gc.get_referents(cell)]
+        elif kind in _HOLDERS or not (kind.__module__ == "builtins" or is_library_class(kind)):
+            waiting += gc.get_referents(value)
+        if len(waiting) > _MOST_HELD:
+            return None
+    return tuple(kinds)
 
 
 def refuse_left_behind() -> None:

@@ -1,4 +1,4 @@
-"""Cases written by hand: the client is given to what acts, or made in the dream, and no name leads to it."""
+"""Cases written by hand: a client is an argument, or is made in the dream; no global name leads to it."""
 
 from attacks.project import HEAD, Case
 from attacks.written_in_nodes import ONE_NODE
@@ -101,6 +101,22 @@ def collected():
         return "later"
 """,
         "collected()",
+    ),
+    "given_later": (
+        "a function that was first given what only computes, in the same kinds of holders",
+        f"""
+import fake
+class Holder:
+    __slots__ = ("clients",)
+    def __init__(self, http):
+        self.clients = {{"crm": http}}
+def refund(holder):
+    return holder.clients["crm"].{_POST}
+def both(first, then):
+    return refund(first) + refund(then)
+desks = [Holder(fake.Fake()), Holder($client)]
+""",
+        "both(desks[0], desks[1])",
     ),
     "given_function": (
         "plain functions that are handed the client",

@@ -422,15 +422,9 @@ class Collections:
             mine = {value_key(value) for value in values}
             share, joined = max(
                 (
-                    (
-                        max(
-                            len(mine & known_keys) / len(mine),
-                            _JOINS * self._is_alike(collection, records[0]),
-                        ),
-                        collection,
-                    )
+                    (self._share(mine, known_keys, collection, records[0]), collection)
                     for collection, known_keys in keys.items()
-                    if self.key_fields[collection] == field and self._fits(collection, records[0])
+                    if self.key_fields[collection] == field
                 ),
                 default=(0.0, None),
             )
@@ -449,15 +443,16 @@ class Collections:
         self.lists.setdefault(tool, []).append(ListSite(path, joined, field))
         self._shapes[joined].update(*records)
 
-    def _fits(self, collection: str, record: Mapping[str, JsonValue]) -> bool:
-        """Whether a record has the fields of a collection: records of two kinds may both count from 1."""
+    def _share(
+        self, mine: set[ValueKey], known: set[ValueKey], collection: str, record: Mapping[str, JsonValue]
+    ) -> float:
+        """Return the share of keys that are a collection's; 0 for other fields: both may count from 1."""
         shape = self._shapes[collection]
         others = min(len(shape), len(record)) - 1  # beside the key
-        return others < 1 or 2 * (len(shape & record.keys()) - 1) >= others
-
-    def _is_alike(self, collection: str, record: Mapping[str, JsonValue]) -> bool:
-        """Whether a record has so many fields, and all of a collection's, that it can be of no other kind."""
-        return len(record) > _PLAIN and self._shapes[collection] == record.keys()
+        if others > 0 and 2 * (len(shape & record.keys()) - 1) < others:
+            return 0.0
+        alike = len(record) > _PLAIN and shape == record.keys()  # it can be of no other kind
+        return max(len(mine & known) / len(mine), _JOINS * alike)
 
     def _documented(self, steps: Mapping[str, list[SeenStep]]) -> Iterator[tuple[Document, dict[str, Any]]]:
         for step in (step for calls in steps.values() for step in calls):

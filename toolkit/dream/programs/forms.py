@@ -439,19 +439,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "day": lambda value: _time_part(value, "{}"),
     "clock": lambda value: _time_part(value, "{1}"),
 }
-SCALAR_FUNCTIONS = (
-    "lower",
-    "str",
-    "money",
-    "abs",
-    "negative",
-    "not",
-    "length",
-    "upper",
-    "time",
-    "day",
-    "clock",
-)
+ON_SCALARS = ("lower", "str", "money", "abs", "negative", "not", "length", "upper", "time", "day", "clock")
 OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "+": lambda left, right: left + right,
     "-": lambda left, right: left - right,

@@ -9,7 +9,6 @@ import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -17,8 +16,8 @@ from dreamgym_kit.dream.programs.conditions import Condition, Example, Has, Is
 from dreamgym_kit.dream.programs.environment_fields import FIELD
 from dreamgym_kit.dream.programs.forms import (
     FUNCTIONS,
+    ON_SCALARS,
     OPERATIONS,
-    SCALAR_FUNCTIONS,
     Apply,
     Arithmetic,
     Concat,
@@ -93,7 +92,7 @@ def explain(
     plain = _named_or_constant(examples, field, alike=len(distinct) == 1)
     if plain is not None:
         return plain
-    functions = SCALAR_FUNCTIONS if kinds & {str, int, float, bool} else ("sorted", "values", "keys")
+    functions = ON_SCALARS if kinds & {str, int, float, bool} else ("sorted", "values", "keys")
     forms: list[Callable[[], Program | None]] = [
         partial(_by_function, examples, function, field) for function in functions
     ]
@@ -520,11 +519,8 @@ def _later(examples: Examples) -> Later | None:
     forms = [form for form in _CLOCKS if [at.strftime(form) for at in wanted] == [out for _, out in examples]]
     if not forms or len(examples) < 2:
         return None
-    times: dict[str, list[datetime]] = {}
-    for name in _names_of(str, examples):
-        known = [at for scope, _ in examples if (at := moment(scope[name])) is not None]
-        if len(known) == len(examples):
-            times[name] = known
+    known = {name: [moment(scope[name]) for scope, _ in examples] for name in _names_of(str, examples)}
+    times = {name: [at for at in values if at] for name, values in known.items() if None not in values}
     for start, starts in times.items():
         spans = [(end - at).total_seconds() / 60 for end, at in zip(wanted, starts, strict=True)]
         rows = [(scope, span) for (scope, _), span in zip(examples, spans, strict=True)]
