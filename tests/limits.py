@@ -30,7 +30,7 @@ CEILINGS = {
     "mechanisms": (1, "none"),
     "docs_words": (27_200, "Day one, 900"),
     "tests": (2_810, "none; House III ends at 2,600"),
-    "test_lines": (87_070, "The dream speaks, Day one; House III ends at 37,000"),
+    "test_lines": (87_100, "The dream speaks, Day one; House III ends at 37,000"),
 }
 # What marks an implementation of each job, and where another one is meant to be. `mechanisms` is the largest
 # number of modules that one mark is found in.

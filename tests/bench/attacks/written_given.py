@@ -3,13 +3,12 @@
 from attacks.project import HEAD, Case
 from attacks.written_in_nodes import ONE_NODE
 
-_FAKE = '''
-class Fake:
-    """Computes; nothing else."""
+_FAKE = """
+class Fake:  # computes, nothing else
     status_code = 200
     def post(self, url, **given):
         return self
-'''
+"""
 _POST = 'post(f"http://127.0.0.1:$port/refund/$tag").status_code'
 _SERVICE = f"""
 class Service:
@@ -112,11 +111,9 @@ class Holder:
         self.clients = {{"crm": http}}
 def refund(holder):
     return holder.clients["crm"].{_POST}
-def both(first, then):
-    return refund(first) + refund(then)
 desks = [Holder(fake.Fake()), Holder($client)]
 """,
-        "both(desks[0], desks[1])",
+        "refund(desks[0]) + refund(desks[1])",
     ),
     "given_function": (
         "plain functions that are handed the client",
